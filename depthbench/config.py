@@ -1,0 +1,155 @@
+"""What one cell is: everything a training run depends on, resolved and complete.
+
+A `CellConfig` is written as `config.json` into the cell's folder and is all that the cell command
+reads. Two cells with equal configs are the same experiment.
+"""
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Precision = Literal["fp32", "bf16"]
+Match = Literal["shape", "total"]
+
+
+class Frozen(BaseModel):
+    """Immutable; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Shape(Frozen):
+    """One decoder shape. `ffn` is the SwiGLU inner width."""
+
+    layers: int = Field(ge=1)
+    d_model: int = Field(ge=2)
+    ffn: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    kv_heads: int = Field(ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_attention_by_default(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "heads" in data:
+            data = {"kv_heads": data["heads"], **data}
+        return data
+
+    @model_validator(mode="after")
+    def _divides(self) -> "Shape":
+        if self.d_model % self.heads:
+            raise ValueError(
+                f"heads = {self.heads} does not divide d_model = {self.d_model}: choose a divisor"
+            )
+        if self.head_dim % 2:
+            raise ValueError(
+                f"head_dim = d_model / heads = {self.head_dim} is odd, and rotary position needs "
+                "pairs: choose heads so that it is even"
+            )
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"kv_heads = {self.kv_heads} does not divide heads = {self.heads}: choose a divisor"
+            )
+        return self
+
+    @property
+    def head_dim(self) -> int:
+        return self.d_model // self.heads
+
+    @property
+    def aspect_ratio(self) -> float:
+        return self.d_model / self.layers
+
+
+class DesignRef(Frozen):
+    """A registered design: canonical name, version, and the options that are not its defaults."""
+
+    name: str
+    version: int = Field(ge=1)
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+
+class CorpusRef(Frozen):
+    """A prepared corpus, pinned by the hashes in its header."""
+
+    name: str
+    hash: str
+    tokenizer_hash: str
+    vocab_size: int = Field(ge=2)
+
+
+class OptimizerRecipe(Frozen):
+    """AdamW with warm-up and cosine decay: everything but the peak learning rate."""
+
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.95, ge=0, lt=1)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.1, ge=0)
+    clip: float = Field(1.0, gt=0)
+    warmup_fraction: float = Field(0.1, ge=0, lt=1)
+    final_fraction: float = Field(0.1, ge=0, le=1)
+
+
+class Optimizer(OptimizerRecipe):
+    """The recipe and the design's own peak learning rate."""
+
+    learning_rate: float = Field(gt=0)
+
+
+class Evaluation(Frozen):
+    """Validation: how many tokens of the held-out streams, and how often besides the end."""
+
+    tokens: int = Field(ge=1)
+    points: int = Field(1, ge=1, description="evenly spaced in tokens; the last is the end")
+
+
+class CellConfig(Frozen):
+    """One training run. `steps * batch_size * sequence_length` tokens are seen."""
+
+    suite: str
+    ladder: str
+    design: DesignRef
+    shape: Shape
+    match: Match = "shape"
+    corpus: CorpusRef
+    sequence_length: int = Field(ge=2)
+    batch_size: int = Field(ge=1, description="sequences per optimiser step")
+    micro_batch_size: int = Field(ge=1, description="sequences per forward; divides batch_size")
+    steps: int = Field(ge=1)
+    budget: Literal["tokens", "flops"] = "tokens"
+    optimizer: Optimizer
+    evaluation: Evaluation
+    norm_eps: float = Field(gt=0)
+    precision: Precision = "fp32"
+    device: str = "cpu"
+    compile: bool = False
+    threads: int = Field(1, ge=1)
+    seed: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _micro_divides(self) -> "CellConfig":
+        if self.batch_size % self.micro_batch_size:
+            raise ValueError(
+                f"micro_batch_size = {self.micro_batch_size} does not divide "
+                f"batch_size = {self.batch_size}"
+            )
+        return self
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch_size * self.sequence_length
+
+    @property
+    def tokens(self) -> int:
+        return self.steps * self.tokens_per_step
+
+    def digest(self) -> str:
+        """16 hex digits that name this experiment."""
+        canonical = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def folder_name(self) -> str:
+        """Readable and unique: `<design>-L<layers>-d<d_model>-s<seed>-<digest>`."""
+        s = self.shape
+        return f"{self.design.name}-L{s.layers}-d{s.d_model}-s{self.seed}-{self.digest()[:8]}"

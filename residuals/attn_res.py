@@ -1,0 +1,162 @@
+"""Attention Residuals, Full and Block (arXiv 2603.15031).
+
+Sources are the embedding and sums of groups of `group` sublayer outputs. Consumer c reads
+`h = Σ_i softmax_i(q_c · RMSNorm_c(v_i)) v_i` over all of them, the running partial sum included;
+there is one consumer for every visit that sees more than one source, and a last one before the
+final norm.
+
+`q·RMSNorm(v) = (q∘gain)·v/rms(v)`: the logits of a completed source for all later consumers are one
+matrix product when it is produced. The state is flat:
+
+    keys_CD, v_0 … v_n, [partial], rows
+
+keys are `q∘gain` in order of visits, gathered once a forward; rows are the logits (B, T) of v_0 … v_n
+for the next consumer, then for the one after it, and so on.
+"""
+
+from math import ceil
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from residuals.contract import Design, RoutingFlops, Stack, State
+from residuals.errors import DesignError
+from residuals.norms import at_least_fp32
+from residuals.parameters import NORM_GAIN, ROUTING_STATIC, constant
+from residuals.registry import register
+from residuals.slots import normed_product, weighted_sum
+
+
+class _Depth(NamedTuple):
+    """The state before a consumer reads: `rows` has one entry a remaining consumer."""
+
+    keys_CD: Tensor
+    sources: State
+    partial: State
+    rows: tuple[State, ...]
+
+    def flat(self) -> State:
+        rows = (row for consumer in self.rows for row in consumer)
+        return (self.keys_CD, *self.sources, *self.partial, *rows)
+
+
+class AttnRes(Design):
+    """Every sublayer reads a learned softmax over depth."""
+
+    family = "access"
+    version = 1
+    paper = "2603.15031"
+
+    def __init__(self, stack: Stack, group: int) -> None:
+        super().__init__(stack)
+        self.group = group
+        self.norms = stack.norms()
+        # In a loop the first sublayer, too, sees several sources from its second visit on.
+        self.first = 0 if stack.num_rounds > 1 else 1
+        num_consumers = stack.num_sublayers - self.first + 1
+        size = (num_consumers, stack.d_model)
+        self.declare("queries", size, ROUTING_STATIC, constant(0.0))
+        self.declare("key_gains", size, NORM_GAIN, constant(1.0))
+        self.queries: Tensor
+        self.key_gains: Tensor
+
+    def start(self, x_BTD: Tensor) -> State:
+        x_BTD = at_least_fp32(x_BTD)
+        keys = (self.queries * self.key_gains).to(x_BTD.dtype)
+        if self.stack.num_rounds > 1:
+            last = self.stack.num_sublayers
+            visited = [v % last for v in range(1, self.stack.num_visits)]
+            keys = keys[torch.tensor([*visited, last], device=keys.device)]
+        return _Depth(keys, (x_BTD,), (), tuple((row,) for row in self._logits(keys, x_BTD))).flat()
+
+    def read(self, k: int, visit: int, state: State) -> tuple[Tensor, State]:
+        if visit == 0:
+            return self.norms[k](state[1]), state
+        mixed, _, depth = self.mix(visit, state)
+        return self.norms[k](mixed), depth.flat()
+
+    def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
+        keys, sources, partial, rows = self._unflatten(visit, carry)
+        total = partial[0] + y_BTD if partial else y_BTD.to(sources[0].dtype)
+        if (visit + 1) % self.group:
+            return _Depth(keys, sources, (total,), rows).flat()
+        added = self._logits(keys[len(keys) - len(rows) :], total)
+        rows = tuple((*old, new) for old, new in zip(rows, added, strict=True))
+        return _Depth(keys, (*sources, total), (), rows).flat()
+
+    def finish(self, state: State) -> Tensor:
+        return self.mix(self.stack.num_visits, state)[0]
+
+    def mix(self, visit: int, state: State) -> tuple[Tensor, Tensor, _Depth]:
+        """What the consumer at `visit` reads, its weights (S, B, T), and the state after it."""
+        depth = self._unflatten(visit, state)
+        keys, sources, partial, rows = depth
+        logits = rows[0]
+        if partial:
+            key_1D = keys[len(keys) - len(rows)].unsqueeze(0)
+            logits = (*logits, *self._logits(key_1D, partial[0]))
+        weights = torch.softmax(torch.stack(logits), 0)
+        mixed = weighted_sum(weights, (*sources, *partial))
+        return mixed, weights, depth._replace(rows=rows[1:])
+
+    def _unflatten(self, visit: int, state: State) -> _Depth:
+        num_sources = 1 + visit // self.group
+        num_partial = 1 if visit % self.group else 0
+        first_row = 1 + num_sources + num_partial
+        rows = tuple(state[i : i + num_sources] for i in range(first_row, len(state), num_sources))
+        return _Depth(
+            state[0], state[1 : 1 + num_sources], state[1 + num_sources : first_row], rows
+        )
+
+    def _logits(self, keys_CD: Tensor, source_BTD: Tensor) -> State:
+        return normed_product(keys_CD, source_BTD, self.stack.norm_eps).unbind(0)
+
+    def num_extra_params(self) -> int:
+        return self.queries.numel() + self.key_gains.numel()
+
+    def routing_flops(self) -> RoutingFlops:
+        visits = self.stack.num_visits
+        logits = mixed = 0
+        for visit in range(visits + 1):
+            num_completed, partial = 1 + visit // self.group, int(visit % self.group != 0)
+            if visit > 0:
+                mixed += num_completed + partial
+                logits += partial
+            if not partial:
+                logits += visits + 1 - max(visit, 1)
+        return RoutingFlops(2 * logits * self.stack.d_model, 2 * mixed * self.stack.d_model)
+
+
+@register
+class FullAttnRes(AttnRes):
+    """`h = Σ_i softmax_i(q·N(v_i)) v_i` over the embedding and every earlier sublayer's output.
+
+    Queries start at zero: a mean, which the next norm makes equal to Pre-LN's sum.
+    """
+
+    name = "full-attnres"
+    title = "Full AttnRes"
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack, group=1)
+
+
+@register
+class BlockAttnRes(AttnRes):
+    """`h = Σ_i softmax_i(q·N(v_i)) v_i` over the embedding, sums of completed groups, and the
+    running partial sum of the current group.
+
+    Groups hold whole blocks, at most eight groups a stack: `group = 2·ceil(K/8)` sublayers unless
+    given. `group = 1` is Full AttnRes. A shorter last group is read as it stands.
+    """
+
+    name = "block-attnres"
+    title = "Block AttnRes"
+
+    def __init__(self, stack: Stack, *, group: int = 0) -> None:
+        if group < 0:
+            raise DesignError(
+                f"group = {group} of design 'block-attnres': give at least 1 sublayer"
+            )
+        super().__init__(stack, group or 2 * ceil(stack.num_blocks * stack.num_rounds / 8))

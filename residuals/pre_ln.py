@@ -1,0 +1,39 @@
+"""Pre-LN, the baseline (Xiong et al., arXiv 2002.04745)."""
+
+from torch import Tensor
+
+from residuals.contract import Design, RoutingFlops, Stack, State
+from residuals.registry import register
+
+
+@register
+class PreLN(Design):
+    """`x ← x + F(N(x))`: the plain residual stream of a Llama decoder.
+
+    The state is the stream `x_BTD`; one input norm per sublayer.
+    """
+
+    name = "pre-ln"
+    title = "Pre-LN"
+    version = 1
+    family = "baseline"
+    paper = "2002.04745"
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack)
+        self.norms = stack.norms()
+
+    def read(self, k: int, visit: int, state: State) -> tuple[Tensor, State]:
+        return self.norms[k](state[0]), state
+
+    def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
+        return (carry[0] + y_BTD,)
+
+    def llama_gains(self) -> list[Tensor]:
+        return [norm.gain for norm in self.norms]
+
+    def num_extra_params(self) -> int:
+        return 0
+
+    def routing_flops(self) -> RoutingFlops:
+        return RoutingFlops()

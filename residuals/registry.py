@@ -1,0 +1,126 @@
+"""Designs by name. One decorator adds a design; no list has to be edited.
+
+A design is found in this folder, in a file given by path, or in an installed package that announces
+it under the entry-point group `depthbench.residuals`. Ids are `name` (the newest version) or
+`name@version`.
+"""
+
+import importlib
+import pkgutil
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import isabstract
+from pathlib import Path
+from typing import Any, TypeVar
+
+from residuals.contract import Design, Stack
+from residuals.errors import DesignError, unknown
+
+ENTRY_POINTS = "depthbench.residuals"
+D = TypeVar("D", bound=Design)
+_designs: dict[tuple[str, int], type[Design]] = {}
+
+
+def register(design: type[D]) -> type[D]:
+    """Class decorator: makes the design known by its name and version."""
+    for attribute in ("name", "title", "version", "family", "paper"):
+        if not hasattr(design, attribute):
+            raise DesignError(f"design {design.__name__} has no {attribute!r}: set the attribute")
+    if isabstract(design):
+        missing = ", ".join(sorted(design.__abstractmethods__))
+        raise DesignError(f"design {design.name!r} lacks {missing}: write the method")
+    if not design.summary():
+        raise DesignError(f"design {design.name!r} has no docstring: name paper and equation in it")
+    key = (design.name, design.version)
+    known = _designs.get(key)
+    if known is not None and known.__module__ != design.__module__:
+        raise DesignError(
+            f"design {design.name}@{design.version} is registered twice, by {known.__module__} and "
+            f"{design.__module__}: rename one or raise its version"
+        )
+    _designs[key] = design
+    return design
+
+
+@cache
+def _discover() -> None:
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"residuals.{module.name}")
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            entry.load()
+        except Exception as error:
+            raise DesignError(
+                f"the installed plugin {entry.value!r} cannot be imported ({error}): "
+                "repair or uninstall it"
+            ) from error
+
+
+def load_plugin(path: Path | str) -> None:
+    """Imports a Python file that registers designs. Raises `DesignError` if it cannot run."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise DesignError(f"no design file at {file}: give the path of a Python file")
+    # The name is a function of the path: loading a file again replaces its own designs only.
+    name = f"residuals_plugin_{sha256(str(file).encode()).hexdigest()[:12]}"
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise DesignError(f"{file} is not a Python file: a design is one .py file")
+    before = set(_designs)
+    try:
+        spec.loader.exec_module(module_from_spec(spec))
+    except DesignError:
+        raise
+    except Exception as error:
+        raise DesignError(f"{file} fails when imported: {type(error).__name__}: {error}") from error
+    registered_again = any(d.__module__ == name for d in _designs.values())
+    if set(_designs) == before and not registered_again:
+        raise DesignError(f"{file} registers no design: decorate its class with @register")
+
+
+def all_designs() -> list[type[Design]]:
+    """Newest version of every design, by family in order of discovery, then by name."""
+    _discover()
+    newest: dict[str, type[Design]] = {}
+    for (name, version), design in sorted(_designs.items(), key=lambda item: item[0]):
+        if name not in newest or version > newest[name].version:
+            newest[name] = design
+    return sorted(newest.values(), key=lambda d: (_family_rank(d.family), d.name))
+
+
+def names(family: str | None = None) -> list[str]:
+    """Names of all designs, or of one family."""
+    return [d.name for d in all_designs() if family is None or d.family == family]
+
+
+def get(identifier: str) -> type[Design]:
+    """Design class for `name` or `name@version`. Raises `DesignError` with the nearest names."""
+    _discover()
+    name, _, wanted = identifier.partition("@")
+    versions = sorted(version for known, version in _designs if known == name)
+    if not versions:
+        raise DesignError(unknown("design", name, {known for known, _ in _designs}))
+    if not wanted:
+        return _designs[name, versions[-1]]
+    if not wanted.isdigit() or int(wanted) not in versions:
+        have = ", ".join(f"{name}@{v}" for v in versions)
+        raise DesignError(f"unknown version {wanted!r} of design {name!r}: there is {have}")
+    return _designs[name, int(wanted)]
+
+
+def build(identifier: str, stack: Stack, **options: Any) -> Design:
+    """A design for `stack`. Unknown options are refused with the nearest name."""
+    design = get(identifier)
+    for option in options:
+        if option not in design.option_defaults():
+            raise DesignError(
+                unknown(f"option of design {design.name!r}", option, design.option_defaults())
+            )
+    return design(stack, **options)
+
+
+def _family_rank(family: str) -> tuple[int, str]:
+    order = ("baseline", "norm", "streams", "access")
+    return (order.index(family) if family in order else len(order), family)
