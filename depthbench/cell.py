@@ -1,0 +1,111 @@
+"""The cell command: one training run on its folder, started by whoever likes to."""
+
+import signal
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from depthbench.config import CellConfig
+from depthbench.data.pinned import open_pinned
+from depthbench.environment import environment
+from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, DepthbenchError
+from depthbench.executors.local import watch_parent
+from depthbench.folder import SCHEMA, CellFolder, read_metrics, write_json
+from depthbench.ledger import ledger
+from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
+from residuals import DesignError
+
+
+@dataclass
+class _StopRequest:
+    """SIGTERM or SIGINT ask a cell to save and end; so does the death of who started it."""
+
+    parent_alive: Callable[[], bool]
+    asked: bool = False
+
+    def install(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+    def __call__(self) -> bool:
+        return self.asked or not self.parent_alive()
+
+
+def main(path: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> int:
+    """Runs or continues the cell in `path`; returns the exit code (0, 1, or 75 if interrupted)."""
+    stop = _StopRequest(watch_parent())
+    stop.install()
+    folder = CellFolder(path)
+    config = folder.config()
+    with folder.lock():
+        if folder.finished:
+            return 0
+        started = datetime.now(UTC)
+        try:
+            corpus = open_pinned(config.corpus)
+            outcome = train(config, folder, corpus, stop, checkpoint_seconds)
+        except (Exception, MemoryError) as error:
+            expected = isinstance(error, DepthbenchError | DesignError)
+            if not expected:
+                traceback.print_exc()
+            message = str(error) if expected else f"{type(error).__name__}: {error}"
+            print(message)
+            result = _result(config, started, "failed", error=message)
+            write_json(folder.result_path, result)
+            return EXIT_FAILED
+        unigram = corpus.unigram_entropy
+        write_json(folder.result_path, _ended(config, folder, started, outcome, unigram))
+        return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
+
+
+def _ended(
+    config: CellConfig, folder: CellFolder, started: datetime, outcome: Outcome, unigram: float
+) -> dict[str, Any]:
+    evaluations = [r for r in read_metrics(folder.metrics_path) if "evaluation" in r]
+    history = [[record["tokens"], record["evaluation"]["loss"]] for record in evaluations]
+    measures = None
+    if outcome.measures:
+        measures = {**outcome.measures, "unigram_entropy": unigram, "history": history}
+    result = _result(config, started, outcome.status, step=outcome.step, measures=measures)
+    result["ledger"] |= {
+        "peak_memory_bytes": outcome.peak_memory_bytes,
+        "tokens_per_second": outcome.tokens_per_second,
+        "step_seconds": outcome.step_seconds,
+    }
+    return result
+
+
+def _result(
+    config: CellConfig,
+    started: datetime,
+    status: str,
+    *,
+    step: int = 0,
+    measures: dict[str, Any] | None = None,
+    error: str | None = None,
+) -> dict[str, Any]:
+    finished = datetime.now(UTC)
+    measured_later = ("peak_memory_bytes", "tokens_per_second", "step_seconds")
+    return {
+        "schema": SCHEMA,
+        "status": status,
+        "config": config.model_dump(mode="json"),
+        "step": step,
+        "diverged_step": step if status == "diverged" else None,
+        "error": error,
+        "measures": measures,
+        "ledger": {**ledger(config).as_dict(), **dict.fromkeys(measured_later)},
+        "environment": environment(config.device, config.threads),
+        "times": {
+            "started": started.isoformat(timespec="seconds"),
+            "finished": finished.isoformat(timespec="seconds"),
+            "seconds": (finished - started).total_seconds(),
+        },
+    }

@@ -1,0 +1,108 @@
+"""Causal attention behind one function, and the backends that compute it.
+
+Every backend takes queries, keys and values (B, T, heads, d) that are not yet rotated and gives the
+same numbers to the precision of the dtype; `choose` says which one serves a call.
+"""
+
+from math import sqrt
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from depthbench.errors import InputError
+from depthbench.model.blockwise import blockwise
+from depthbench.model.rotary import Rotary
+from residuals import State, unknown
+from residuals.slots import dots, weighted_sum
+
+BACKENDS = ("blockwise", "sdpa", "flash", "plain")
+LONGEST_BLOCKWISE = 512
+
+
+def flash_attention_works() -> bool:
+    """Whether flash-attn is installed, imports, and computes on this machine's GPU."""
+    try:
+        from flash_attn import flash_attn_func
+
+        q = torch.zeros(1, 8, 1, 64, device="cuda", dtype=torch.bfloat16)
+        flash_attn_func(q, q, q, causal=True)
+    except Exception:  # a broken build may raise anything, and must not stop anyone
+        return False
+    return True
+
+
+def choose(q_BTHd: Tensor, k_BTGd: Tensor) -> str:
+    """The backend for plain causal attention on these tensors."""
+    T, H = q_BTHd.shape[1:3]
+    eager_cpu = q_BTHd.device.type == "cpu" and not torch.compiler.is_compiling()
+    wide = q_BTHd.dtype in (torch.float32, torch.float64)
+    if eager_cpu and wide and T <= LONGEST_BLOCKWISE and k_BTGd.shape[2] == H:
+        return "blockwise"
+    return "sdpa"
+
+
+def causal(
+    q_BTHd: Tensor, k_BTGd: Tensor, v_BTGd: Tensor, rotary: Rotary, backend: str | None = None
+) -> Tensor:
+    """softmax(rot(q)·rot(k)/√d) v over the positions up to each query; (B, T, H, d)."""
+    match backend or choose(q_BTHd, k_BTGd):
+        case "blockwise":
+            return blockwise(q_BTHd, k_BTGd, v_BTGd, rotary)[0]
+        case "sdpa":
+            q, k, v = (x.transpose(1, 2) for x in (rotary(q_BTHd), rotary(k_BTGd), v_BTGd))
+            gqa = k.shape[1] != q.shape[1]
+            o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=gqa)
+            return o.transpose(1, 2)
+        case "flash":
+            from flash_attn import flash_attn_func
+
+            return flash_attn_func(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, causal=True)
+        case "plain":
+            return _plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, None)[0]
+        case other:
+            raise InputError(unknown("attention backend", other, BACKENDS))
+
+
+def joint(
+    q_BTHd: Tensor,
+    k_BTGd: Tensor,
+    v_BTGd: Tensor,
+    rotary: Rotary,
+    depth_k: State,
+    depth_v: State,
+    rotate_depth_query: bool = False,
+    backend: str | None = None,
+) -> Tensor:
+    """Attention under one softmax over the positions and over slots at the query's own position.
+
+    `depth_k` and `depth_v` hold one (B, T, G, d) tensor a slot. Returns (B, T, H, d).
+    """
+    B, T, H, d = q_BTHd.shape
+    G = k_BTGd.shape[2]
+    grouped = (B, T, G, H // G, d)
+    depth_q = (rotary(q_BTHd) if rotate_depth_query else q_BTHd) / sqrt(d)
+    slots_SBTGR = dots(depth_q.view(grouped), tuple(k.unsqueeze(3) for k in depth_k))
+    slots_BHTS = slots_SBTGR.permute(1, 3, 4, 2, 0).flatten(1, 2)
+    if (backend or choose(q_BTHd, k_BTGd)) == "blockwise":
+        o, p_BHTS = blockwise(q_BTHd, k_BTGd, v_BTGd, rotary, slots_BHTS)
+    else:
+        o, p_BHTS = _plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, slots_BHTS)
+    p_SBTGR = p_BHTS.unflatten(1, (G, H // G)).permute(4, 0, 3, 1, 2)
+    from_depth = weighted_sum(p_SBTGR, tuple(v.unsqueeze(3) for v in depth_v))
+    return o + from_depth.reshape(B, T, H, d)
+
+
+def _plain(
+    q_BTHd: Tensor, k_BTGd: Tensor, v_BTGd: Tensor, slots_BHTS: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Rotated q and k; the whole (B, H, T, T + S) matrix of probabilities, traced by autograd."""
+    T, H, d = q_BTHd.shape[1:]
+    k, v = (x.repeat_interleave(H // x.shape[2], 2).transpose(1, 2) for x in (k_BTGd, v_BTGd))
+    logits = q_BTHd.transpose(1, 2) @ k.transpose(2, 3) / sqrt(d)
+    future = torch.ones(T, T, dtype=torch.bool, device=q_BTHd.device).triu_(1)
+    logits = logits.masked_fill(future, float("-inf"))
+    if slots_BHTS is not None:
+        logits = torch.cat((logits, slots_BHTS), -1)
+    p = torch.softmax(logits, -1)
+    return (p[..., :T] @ v).transpose(1, 2), p[..., T:]

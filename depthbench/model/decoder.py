@@ -1,0 +1,130 @@
+"""The decoder that is held fixed: embedding, blocks of attention and MLP, final norm, head.
+
+How a sublayer reads and writes the residual state is the design's; no design is named here.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from depthbench.config import DesignRef, Shape
+from depthbench.designs import lay_out
+from depthbench.model import attention
+from depthbench.model.layers import MLP, Attention, Projection, base_normal
+from depthbench.model.loss import summed_nll, token_nll
+from depthbench.model.rotary import Rotary
+from residuals import WEIGHT, Declared, Design, State, initialise
+from residuals.norms import RMSNorm
+
+ROPE_THETA = 10_000.0
+
+
+@dataclass(frozen=True)
+class CausalSequence:
+    """What a design's `attend` calls: rotation and the causal mask."""
+
+    rotary: Rotary
+
+    def __call__(self, q_BTHd: Tensor, k_BTGd: Tensor, v_BTGd: Tensor) -> Tensor:
+        return attention.causal(q_BTHd, k_BTGd, v_BTGd, self.rotary)
+
+    def joint(
+        self,
+        q_BTHd: Tensor,
+        k_BTGd: Tensor,
+        v_BTGd: Tensor,
+        depth_k: State,
+        depth_v: State,
+        rotate_depth_query: bool = False,
+    ) -> Tensor:
+        qkv = (q_BTHd, k_BTGd, v_BTGd)
+        return attention.joint(*qkv, self.rotary, depth_k, depth_v, rotate_depth_query)
+
+
+class Embedding(Declared):
+    """Token embedding (V, D)."""
+
+    def __init__(self, vocab_size: int, width: int) -> None:
+        super().__init__()
+        self.declare("weight", (vocab_size, width), WEIGHT, base_normal())
+        self.weight: nn.Parameter
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        return F.embedding(tokens_BT, self.weight)
+
+
+class Block(nn.Module):
+    """One attention and one MLP sublayer, joined by the design."""
+
+    def __init__(self, shape: Shape, design: Design) -> None:
+        super().__init__()
+        self.attention = Attention(shape, design.init_gain)
+        self.mlp = MLP(shape, design.init_gain)
+
+    def forward(
+        self, k: int, visit: int, design: Design, state: State, seq: CausalSequence
+    ) -> State:
+        x, carry = design.read(k, visit, state)
+        o, carry = design.attend(k, visit, carry, *self.attention.project(x), seq)
+        state = design.write(k, visit, carry, self.attention.output(o))
+        x, carry = design.read(k + 1, visit + 1, state)
+        return design.write(k + 1, visit + 1, carry, self.mlp(x))
+
+
+class Decoder(nn.Module):
+    """Llama-style decoder with a residual design: RMSNorm, RoPE, SwiGLU, no biases, untied head."""
+
+    def __init__(self, shape: Shape, vocab_size: int, design: Design) -> None:
+        super().__init__()
+        self.shape = shape
+        self.design = design
+        self.embedding = Embedding(vocab_size, shape.d_model)
+        self.blocks = nn.ModuleList(Block(shape, design) for _ in range(shape.layers))
+        self.final_norm = RMSNorm(shape.d_model, design.stack.norm_eps)
+        self.head = Projection(shape.d_model, {"head": vocab_size}, lambda *_: 1.0)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """What the head multiplies: (B, T, D)."""
+        weight = self.embedding.weight
+        positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        rotary = Rotary.at(positions, self.shape.head_dim, ROPE_THETA, weight.dtype)
+        seq = CausalSequence(rotary)
+        state = self.design.start(self.embedding(tokens_BT))
+        for visit in range(0, self.design.stack.num_visits, 2):
+            k = visit % self.design.stack.num_sublayers
+            state = self.blocks[k // 2](k, visit, self.design, state, seq)
+        x_BTD: Tensor = self.final_norm(self.design.finish(state))
+        return x_BTD
+
+    def logits(self, tokens_BT: Tensor) -> Tensor:
+        """(B, T, V)."""
+        logits_BTV: Tensor = self.head(self(tokens_BT))
+        return logits_BTV
+
+    def summed_nll(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        """Sum over tokens of the negative log-likelihood in nats, with gradients."""
+        return summed_nll(self(tokens_BT), self.head.weight, targets_BT)
+
+    def token_nll(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        """Negative log-likelihood of every target in nats, (B, T), without gradients."""
+        with torch.no_grad():
+            return token_nll(self(tokens_BT), self.head.weight, targets_BT)
+
+
+def build_decoder(
+    shape: Shape,
+    vocab_size: int,
+    design: DesignRef,
+    norm_eps: float,
+    seed: int,
+    device: str = "cpu",
+) -> Decoder:
+    """An initialised decoder: laid out on the meta device, then filled where it will live."""
+    residual = lay_out(design, shape, norm_eps)
+    with torch.device("meta"):
+        model = Decoder(shape, vocab_size, residual)
+    model.to_empty(device=device)
+    initialise(model, seed)
+    return model
