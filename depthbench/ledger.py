@@ -87,5 +87,5 @@ def memory_bytes(config: CellConfig, parameters: int) -> int:
 
 
 def disk_bytes(parameters: int) -> int:
-    """Two checkpoints of weights and moments, one being written, the final weights, and the logs."""
+    """Two checkpoints of weights and moments, one being written, final weights, and logs."""
     return 3 * 12 * parameters + 4 * parameters + 2**20

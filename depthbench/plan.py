@@ -22,7 +22,7 @@ MIXING_WEIGHT = 12
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell and its estimates: seconds on this machine's device alone, bytes of memory and disk."""
+    """A cell and its estimates: seconds when alone on the device, bytes of memory and disk."""
 
     config: CellConfig
     ledger: dict[str, int | float]
@@ -39,7 +39,7 @@ class Plan:
 
 
 def plan(suite: Suite, corpus: CorpusRef) -> Plan:
-    """Every design at every shape with every seed. Raises `InputError` for what cannot be matched."""
+    """Every design at every shape with every seed. Raises `InputError` for what cannot match."""
     _check_vocabulary(suite, corpus)
     cells = [
         _planned(_config(suite, corpus, design, shape, seed))

@@ -10,8 +10,8 @@ matrix product when it is produced. The state is flat:
 
     keys_CD, v_0 … v_n, [partial], rows
 
-keys are `q∘gain` in order of visits, gathered once a forward; rows are the logits (B, T) of v_0 … v_n
-for the next consumer, then for the one after it, and so on.
+keys are `q∘gain` in order of visits, gathered once a forward; rows are the logits (B, T) of
+v_0 … v_n for the next consumer, then for the one after it, and so on.
 """
 
 from math import ceil

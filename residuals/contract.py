@@ -73,7 +73,7 @@ class Sequence(Protocol):
     """Mixing over positions: rotation, causal mask and key/value cache are the model's."""
 
     def __call__(self, q_BTHd: Tensor, k_BTGd: Tensor, v_BTGd: Tensor) -> Tensor:
-        """Causal attention of queries and keys that are not yet rotated, scale 1/√d; (B, T, H, d)."""
+        """Causal attention of queries and keys not yet rotated, scale 1/√d; (B, T, H, d)."""
 
     def joint(
         self,
@@ -113,7 +113,7 @@ class Design(Declared, ABC):
 
     @abstractmethod
     def read(self, k: int, visit: int, state: State) -> tuple[Tensor, State]:
-        """Normed input of sublayer `k` (B, T, D), and what `write` needs; `visit` counts unrolled."""
+        """Normed input of sublayer `k` (B, T, D), and what `write` needs; visits are unrolled."""
 
     @abstractmethod
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 class DesignError(ValueError):
-    """A design, or a use of one, that cannot work. The message says what, the value, and what to do."""
+    """A design, or a use of one, that cannot work: what, the value, and what to do."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

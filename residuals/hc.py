@@ -1,6 +1,7 @@
 """Hyper-Connections, dynamic (arXiv 2409.19606, equations 2 and 10–13)."""
 
 from math import sqrt
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from residuals.streams import Streams
 
 
 class _Routing(Declared):
-    """Rows of `static` and `dynamic`: the input weights a, the columns of A, the output weights β."""
+    """Rows of `static` and `dynamic`: input weights a, the columns of A, output weights β."""
 
     def __init__(self, stack: Stack, m: int, first: int, static: bool) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class HC(Streams):
         )
 
     def coefficients(self, k: int, H_BTMD: Tensor) -> tuple[Tensor, Tensor]:
-        routing = self.routing[k]
+        routing = cast(_Routing, self.routing[k])
         all_RBTM = routing.static.to(H_BTMD.dtype)[:, None, None]
         if self.is_static:
             all_RBTM = all_RBTM.expand(-1, *H_BTMD.shape[:2], -1)

@@ -1,5 +1,7 @@
 """mHC, manifold-constrained Hyper-Connections (arXiv 2512.24880, equations 5–9)."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -83,7 +85,8 @@ class MHC(Streams):
         )
 
     def coefficients(self, k: int, H_BTMD: Tensor) -> tuple[Tensor, Tensor]:
-        m, routing, dtype = self.streams, self.routing[k], H_BTMD.dtype
+        m, dtype = self.streams, H_BTMD.dtype
+        routing = cast(_Routing, self.routing[k])
         sizes = (m, m, m * m)
         products_RBT = normed_product(routing.phi.to(dtype), H_BTMD.flatten(2), self.stack.norm_eps)
         gains = zip(routing.gains.to(dtype).split(1), sizes, strict=True)

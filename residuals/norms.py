@@ -26,7 +26,7 @@ def without_autocast(x: Tensor) -> torch.autocast:
 def inverse_rms(x_xD: Tensor, eps: float) -> Tensor:
     """`1/sqrt(mean(x²) + eps)` over the last axis, shape (..., 1)."""
     norm_x1 = torch.linalg.vector_norm(x_xD, dim=-1, keepdim=True)
-    return norm_x1.square_().div_(x_xD.shape[-1]).add_(eps).rsqrt_()
+    return norm_x1.square_().div_(x_xD.shape[-1]).add_(eps).rsqrt_()  # type: ignore[no-any-return]
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -53,9 +53,9 @@ class _RMSNorm(torch.autograd.Function):
 
 
 def rms_norm(x_xD: Tensor, gain_D: Tensor, eps: float) -> Tensor:
-    """`x / sqrt(mean(x²) + eps) · gain` over the last axis, in `x`'s dtype (Zhang & Sennrich, 2019)."""
+    """`x / sqrt(mean(x²) + eps) · gain` over the last axis, in `x`'s dtype (1910.07467)."""
     wide = at_least_fp32(x_xD)
-    y, _ = _RMSNorm.apply(wide, gain_D.to(wide.dtype), eps)
+    y, _ = _RMSNorm.apply(wide, gain_D.to(wide.dtype), eps)  # type: ignore[no-untyped-call]
     return y.to(x_xD.dtype)  # type: ignore[no-any-return]
 
 

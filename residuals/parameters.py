@@ -61,7 +61,7 @@ def exactly(values: Tensor) -> Init:
 
 @dataclass(frozen=True)
 class Rule:
-    """Role and initial values; `parts` splits the rows of a fused weight, each drawn by its name."""
+    """Role and initial values; `parts` splits a fused weight's rows, each drawn by its name."""
 
     role: Role
     parts: Mapping[str, tuple[int, Init]]

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from residuals.contract import Design, RoutingFlops, Stack, State
+from residuals.norms import RMSNorm
 from residuals.registry import register
 
 
@@ -29,8 +30,8 @@ class PreLN(Design):
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
         return (carry[0] + y_BTD,)
 
-    def llama_gains(self) -> list[Tensor]:
-        return [norm.gain for norm in self.norms]
+    def llama_gains(self) -> list[Tensor] | None:
+        return [norm.gain for norm in self.norms if isinstance(norm, RMSNorm)]
 
     def num_extra_params(self) -> int:
         return 0

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 
 class _Scale(torch.autograd.Function):
-    """P (t, s, …) → diag(u) P diag(v) after `num` rounds of v = 1/Pᵀu, u = 1/Pv; u starts at one."""
+    """P (t, s, …) → diag(u) P diag(v) after `num` rounds of v = 1/Pᵀu, u = 1/Pv; first u = 1."""
 
     @staticmethod
     def forward(P: Tensor, num: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,4 +56,6 @@ def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
     error that the iteration leaves (mHC, arXiv 2512.24880, equation 9).
     """
     first = torch.softmax(torch.log_softmax(logits, 0), 1)
-    return first if iterations == 1 else _Scale.apply(first, iterations - 1)[0]
+    if iterations == 1:
+        return first
+    return _Scale.apply(first, iterations - 1)[0]  # type: ignore[no-any-return, no-untyped-call]

@@ -86,16 +86,16 @@ class _NormedProduct(torch.autograd.Function):
 
 def weighted_sum(weights_S: Tensor, values: Values) -> Tensor:
     """`Σ_s weights[s] · values[s]`: weights (S, …), values S tensors (…, D) that may broadcast."""
-    return _WeightedSum.apply(weights_S, *values)  # type: ignore[no-any-return]
+    return _WeightedSum.apply(weights_S, *values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def dots(x: Tensor, values: Values) -> Tensor:
     """`⟨x, values[s]⟩` over the last axis: (S, …)."""
-    return _Dots.apply(x, *values)  # type: ignore[no-any-return]
+    return _Dots.apply(x, *values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def normed_product(keys_CD: Tensor, source_xD: Tensor, eps: float) -> Tensor:
     """`key_c · RMSNorm(source)` for every token and consumer c, shape (C, …), without a scale."""
     with without_autocast(source_xD):
-        logits_CN, _ = _NormedProduct.apply(keys_CD, source_xD.flatten(0, -2), eps)
+        logits_CN, _ = _NormedProduct.apply(keys_CD, source_xD.flatten(0, -2), eps)  # type: ignore[no-untyped-call]
     return logits_CN.unflatten(1, source_xD.shape[:-1])  # type: ignore[no-any-return]

@@ -57,7 +57,8 @@ def causal(
         case "flash":
             from flash_attn import flash_attn_func
 
-            return flash_attn_func(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, causal=True)
+            o_BTHd: Tensor = flash_attn_func(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, causal=True)
+            return o_BTHd
         case "plain":
             return _plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, None)[0]
         case other:

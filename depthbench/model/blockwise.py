@@ -94,5 +94,6 @@ def blockwise(
 
     Returns the sum over positions (B, T, H, d) and the probabilities of the slots (B, H, T, S).
     """
-    o, slot_p, *_ = _Blockwise.apply(q_BTHd, k_BTHd, v_BTHd, rotary.cos, rotary.sin, slots_BHTS)
+    inputs = (q_BTHd, k_BTHd, v_BTHd, rotary.cos, rotary.sin, slots_BHTS)
+    o, slot_p, *_ = _Blockwise.apply(*inputs)  # type: ignore[no-untyped-call]
     return o, slot_p

@@ -75,7 +75,7 @@ def summed_nll(x_xD: Tensor, weight_VD: Tensor, targets_x: Tensor) -> Tensor:
     """
     x_ND = _as_product_operand(x_xD)
     with without_autocast(x_ND):
-        total, _, _ = _SummedNLL.apply(x_ND, weight_VD, targets_x.flatten())
+        total, _, _ = _SummedNLL.apply(x_ND, weight_VD, targets_x.flatten())  # type: ignore[no-untyped-call]
     return total  # type: ignore[no-any-return]
 
 

@@ -15,7 +15,7 @@ class Rotary:
 
     @classmethod
     def at(cls, positions_T: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> "Rotary":
-        """Angles `position · theta^(-2i/head_dim)`, computed in fp64 so that no dtype loses them."""
+        """Angles `position · theta^(-2i/head_dim)`, computed in fp64: no dtype loses them."""
         even = torch.arange(0, head_dim, 2, device=positions_T.device, dtype=torch.float64)
         angles = positions_T.double()[:, None, None] * theta ** (-even / head_dim)
         return cls(angles.cos().to(dtype), angles.sin().to(dtype))

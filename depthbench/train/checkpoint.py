@@ -63,7 +63,7 @@ def load_newest(
 
     Returns the progress and one warning for every damaged checkpoint passed over.
     """
-    warnings = []
+    warnings: list[str] = []
     for path in _newest_first(folder):
         try:
             return _restore(path, model, optimizer), warnings
@@ -105,7 +105,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     sha = hashlib.sha256()
     for name in sorted(tensors):
         sha.update(name.encode())
-        sha.update(tensors[name].cpu().reshape(-1).view(torch.uint8).numpy())
+        sha.update(tensors[name].cpu().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
 

@@ -142,7 +142,7 @@ def _step(
         with torch.autocast(device_type, torch.bfloat16, enabled=config.precision == "bf16"):
             total = model.summed_nll(micro[:, :-1], micro[:, 1:])
         mean = total / config.tokens_per_step
-        mean.backward()  # type: ignore[no-untyped-call]
+        mean.backward()
         loss += mean.item()
     if step == 0:
         assert_each_has_gradient(model)

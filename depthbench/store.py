@@ -1,0 +1,277 @@
+"""Rows from cell folders: the one place that reads results back.
+
+A row is one cell. What cannot be read stays a row, with status `failed` and the reason.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from depthbench.config import CellConfig
+from depthbench.errors import DepthbenchError, InputError
+from depthbench.folder import FINISHED, SCHEMA, CellFolder, Ending, last_training_record, read_json
+
+Record = dict[str, Any]
+M = TypeVar("M", bound=BaseModel)
+
+TEXT, WHOLE, REAL = "str", "Int64", "float64"
+
+
+def _columns(kind: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), kind)
+
+
+COLUMNS: dict[str, str] = {
+    **_columns(TEXT, "suite cell path copies digest design"),
+    **_columns(WHOLE, "design_version"),
+    **_columns(TEXT, "options ladder"),
+    **_columns(WHOLE, "layers d_model ffn heads kv_heads"),
+    **_columns(REAL, "aspect_ratio"),
+    **_columns(TEXT, "match"),
+    **_columns(WHOLE, "seed"),
+    **_columns(REAL, "learning_rate"),
+    **_columns(WHOLE, "sequence_length batch_size steps tokens"),
+    **_columns(TEXT, "budget precision recipe corpus corpus_hash tokenizer_hash evaluation"),
+    **_columns(WHOLE, "vocab_size evaluation_tokens"),
+    **_columns(TEXT, "status"),
+    **_columns(WHOLE, "step diverged_step"),
+    **_columns(TEXT, "error"),
+    **_columns(REAL, "loss bits_per_byte train_loss unigram_entropy"),
+    **_columns(WHOLE, "parameters backbone added"),
+    **_columns(REAL, "added_share"),
+    **_columns(WHOLE, "train_flops_per_token prefill_flops kv_cache_bytes"),
+    **_columns(REAL, "total_flops"),  # beyond 64-bit integers at paper scale
+    **_columns(WHOLE, "peak_memory_bytes"),
+    **_columns(REAL, "tokens_per_second step_seconds seconds"),
+    **_columns(TEXT, "host cpu device"),
+    **_columns(WHOLE, "threads"),
+    **_columns(TEXT, "platform python torch numpy depthbench git_commit"),
+    **_columns("boolean", "git_dirty"),
+}
+
+
+class _Read(BaseModel):
+    """A part of `result.json`: what rows need is checked, the rest is ignored."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class _Measures(_Read):
+    loss: float
+    bits_per_byte: float
+    loss_by_source: dict[str, float] = Field(default_factory=dict)
+    train_loss: float | None = None
+    unigram_entropy: float | None = None
+
+
+class _Ledger(_Read):
+    parameters: int
+    backbone: int
+    added: int
+    added_by_design_share: float
+    train_flops_per_token: int
+    prefill_flops: int | None = None
+    kv_cache_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    tokens_per_second: float | None = None
+    step_seconds: float | None = None
+    total_flops: float | None = None
+
+
+class _Environment(_Read):
+    host: str | None = None
+    cpu: str | None = None
+    device: str | None = None
+    platform: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    numpy: str | None = None
+    depthbench: str | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+
+
+class _Times(_Read):
+    seconds: float | None = None
+
+
+class _Result(_Read):
+    schema_: int = Field(alias="schema", ge=SCHEMA, le=SCHEMA)
+    status: Ending
+    config: CellConfig
+    step: int | None = None
+    diverged_step: int | None = None
+    error: str | None = None
+    measures: _Measures | None = None
+    ledger: _Ledger | None = None
+    environment: _Environment | None = None
+    times: _Times | None = None
+
+    @model_validator(mode="after")
+    def _done_is_measured(self) -> "_Result":
+        if self.status == "done" and (self.measures is None or self.ledger is None):
+            raise ValueError("status is done, but measures or ledger are missing")
+        return self
+
+
+def cell_folders(root: Path) -> list[Path]:
+    """Folders at or under `root` that hold a `config.json` or `result.json`, sorted by path.
+
+    Raises `InputError` when `root` is not a folder.
+    """
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder: name a result folder, such as runs/quick")
+    return list(_walk(root))
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    if (folder / "config.json").is_file() or (folder / "result.json").is_file():
+        yield folder
+        return
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and not child.is_symlink():
+            yield from _walk(child)
+
+
+def rows(folders: Iterable[Path]) -> pd.DataFrame:
+    """One row per cell; columns are `COLUMNS`, then `loss/<source>` for every validation source.
+
+    Loss columns are filled for cells that are `done`, and only for those. Folders that hold the
+    same cell with the same outcome become one row that names the others in `copies`; an unfinished
+    copy gives way to a finished one. Raises `InputError` when one digest has two outcomes.
+    """
+    records = _merged(_record(folder) for folder in _distinct(folders))
+    sources = sorted({key for record in records for key in record if key.startswith("loss/")})
+    types = COLUMNS | dict.fromkeys(sources, REAL)
+    columns = {
+        name: pd.Series([record.get(name) for record in records], dtype=kind)
+        for name, kind in types.items()
+    }
+    return pd.DataFrame(columns)
+
+
+def _distinct(folders: Iterable[Path]) -> list[Path]:
+    first: dict[Path, Path] = {}
+    for folder in folders:
+        first.setdefault(folder.resolve(), folder)
+    return list(first.values())
+
+
+def _record(path: Path) -> Record:
+    base = {"suite": path.resolve().parent.name, "cell": path.name, "path": str(path)}
+    folder = CellFolder(path)
+    faults: list[str] = []
+    config = _read(folder.config_path, CellConfig, faults)
+    written = folder.result_path.exists()
+    result = _read(folder.result_path, _Result, faults) if written else None
+    if config and result and config.digest() != result.config.digest():
+        faults.append(f"{folder.result_path} is of another config.json. Run the cell again")
+    known = config or (result.config if result else None)
+    if known:
+        base |= _of_config(known)
+    if faults:
+        return base | {"status": "failed", "error": "; ".join(faults), "digest": None}
+    if result:
+        base |= _of_result(result)
+    return base if base.get("status") in FINISHED else base | _unfinished(folder)
+
+
+def _read(path: Path, model: type[M], faults: list[str]) -> M | None:
+    """The file as a `model`, or None and a sentence in `faults`."""
+    try:
+        return model.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        faults.append(f"{path} is damaged: {where}: {first['msg']}. Run the cell again")
+    except DepthbenchError as error:
+        faults.append(f"{error}. Run the cell again")
+    return None
+
+
+def _of_config(config: CellConfig) -> Record:
+    evaluated = {"tokens": config.evaluation.tokens}
+    recipe = config.optimizer.model_dump(exclude={"learning_rate"}) | {"norm_eps": config.norm_eps}
+    plain = ("ladder", "match", "seed", "sequence_length", "batch_size", "steps", "tokens")
+    return {
+        **{name: getattr(config, name) for name in plain},
+        **config.shape.model_dump(),
+        "suite": config.suite,
+        "digest": config.digest(),
+        "design": config.design.name,
+        "design_version": config.design.version,
+        "options": json.dumps(config.design.options, sort_keys=True),
+        "aspect_ratio": config.shape.aspect_ratio,
+        "learning_rate": config.optimizer.learning_rate,
+        "budget": config.budget,
+        "precision": config.precision,
+        "recipe": json.dumps(recipe, sort_keys=True),
+        "corpus": config.corpus.name,
+        "corpus_hash": config.corpus.hash,
+        "tokenizer_hash": config.corpus.tokenizer_hash,
+        "vocab_size": config.corpus.vocab_size,
+        "evaluation": hashlib.sha256(json.dumps(evaluated).encode()).hexdigest()[:12],
+        "evaluation_tokens": config.evaluation.tokens,
+        "device": config.device,
+        "threads": config.threads,
+    }
+
+
+def _of_result(result: _Result) -> Record:
+    record: Record = {
+        "status": result.status,
+        "step": result.step,
+        "diverged_step": result.diverged_step,
+        "error": result.error,
+        **_in_columns(result.times),
+        **_in_columns(result.environment),
+        **_in_columns(result.ledger),
+    }
+    if result.ledger:
+        record["added_share"] = result.ledger.added_by_design_share
+    if result.measures and result.status == "done":
+        record |= _in_columns(result.measures)
+        record |= {f"loss/{name}": loss for name, loss in result.measures.loss_by_source.items()}
+    return record
+
+
+def _in_columns(part: _Read | None) -> Record:
+    given = part.model_dump(exclude_none=True) if part else {}
+    return {name: value for name, value in given.items() if name in COLUMNS}
+
+
+def _unfinished(folder: CellFolder) -> Record:
+    """Status, and the step that was logged last."""
+    logged = last_training_record(folder.metrics_path)
+    return {"status": folder.status()} | ({"step": logged["step"]} if logged else {})
+
+
+def _merged(records: Iterable[Record]) -> list[Record]:
+    """One record per digest; a damaged cell has none and stays."""
+    kept: dict[str, Record] = {}
+    for record in records:
+        key = record.get("digest") or record["path"]
+        kept[key] = _same_cell(kept[key], record) if key in kept else record
+    return list(kept.values())
+
+
+def _same_cell(first: Record, second: Record) -> Record:
+    if first["status"] in FINISHED and second["status"] in FINISHED:
+        outcome = ("status", "diverged_step", "loss", "bits_per_byte")
+        differing = [n for n in outcome if first.get(n) != second.get(n)]
+        if differing:
+            values = "; ".join(f"{n} {first.get(n)} and {second.get(n)}" for n in differing)
+            raise InputError(
+                f"{first['path']} and {second['path']} are one experiment "
+                f"(digest {first['digest']}) with two outcomes: {values}. "
+                "A repeat is not another seed: leave one of the folders out"
+            )
+    if second["status"] in FINISHED and first["status"] not in FINISHED:
+        first, second = second, first
+    copies = [c for c in (first.get("copies"), second["path"], second.get("copies")) if c]
+    return first | {"copies": "; ".join(copies)}

@@ -1,0 +1,172 @@
+"""The page in a real browser: its width, its console, its requests, and its switches."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from depthbench import report
+
+BINARIES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM = next((path for path in map(shutil.which, BINARIES) if path), None)
+WIDTHS = (360, 390, 1440)
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: install it to run these")
+
+CATCH_ERRORS = """<script>
+window.faults = [];
+window.addEventListener("error", (event) => faults.push(String(event.message)));
+console.error = console.warn = (...parts) => faults.push(parts.join(" "));
+</script>"""
+
+MEASURE = """<script>
+const press = (button) => button.click();
+const group = document.querySelector("section.group");
+const hidden = (series) => [...group.querySelectorAll(`figure [data-series="${series}"]`)]
+  .every((part) => getComputedStyle(part).display === "none");
+const litRows = () => [...document.querySelectorAll("tr.lit")];
+const lit = () => [...new Set(litRows().map((row) => row.dataset.series))];
+const root = document.documentElement;
+const boxes = [...document.querySelectorAll(".scroll")];
+const report = {
+  width: innerWidth,
+  needed: root.scrollWidth,
+  bodyNeeded: document.body.scrollWidth,
+  tables: boxes.map((box) => [box.clientWidth, box.scrollWidth]),
+  tallEnough: [...document.querySelectorAll("figure svg")]
+    .filter((svg) => svg.getBoundingClientRect().height > 200).length,
+  title: document.title,
+  images: document.querySelectorAll("img").length,
+  requests: performance.getEntriesByType("resource").map((entry) => entry.name),
+};
+const buttons = [...document.querySelectorAll(".legend button[data-series]")];
+if (buttons.length) {
+  const [first, second] = buttons;
+  const all = document.querySelector(".legend .all");
+  report.buttons = buttons.map((button) => button.textContent.trim());
+  report.usable = buttons.every((button) => !button.disabled);
+  report.start = [hidden(first.dataset.series), all.hidden];
+  press(first);
+  report.pressed = [hidden(first.dataset.series), hidden(second.dataset.series),
+    first.getAttribute("aria-pressed"), all.hidden];
+  press(all);
+  report.restored = [hidden(first.dataset.series), first.getAttribute("aria-pressed"), all.hidden];
+  second.focus();
+  report.focused = [lit(), second.dataset.series];
+  second.blur();
+  report.blurred = lit();
+}
+report.faults = faults;
+parent.postMessage(report, "*");
+</script>"""
+
+FRAMES = """<!doctype html><body><script>
+const reports = [];
+addEventListener("message", (event) => {{
+  reports.push(event.data);
+  document.querySelector("pre").textContent = JSON.stringify(reports);
+}});
+</script><pre></pre>{frames}"""
+
+
+def dump(page: Path, profile: Path) -> tuple[str, str]:
+    """The DOM after loading, and what was logged."""
+    command = [
+        str(CHROMIUM),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-dev-shm-usage",
+        "--disable-sync",
+        "--no-first-run",
+        "--enable-logging=stderr",
+        f"--user-data-dir={profile}",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, done.stderr
+
+
+def measured(page: Path) -> dict[int, dict[str, Any]]:
+    """What a copy of the page says about itself, by width of its frame."""
+    html = page.read_text(encoding="utf-8")
+    html, count = re.subn(r"<meta http-equiv=[^>]*>", CATCH_ERRORS, html)
+    assert count == 1
+    (page.parent / "copy.html").write_text(html.replace("</body>", f"{MEASURE}</body>"))
+    frames = "".join(
+        f'<iframe src="copy.html" style="border: 0; width: {width}px; height: 900px"></iframe>'
+        for width in WIDTHS
+    )
+    harness = page.parent / "harness.html"
+    harness.write_text(FRAMES.format(frames=frames))
+    dom, _ = dump(harness, page.parent / "profile")
+    found = re.search(r"<pre>(.*?)</pre>", dom, re.DOTALL)
+    assert found is not None
+    return {entry["width"]: entry for entry in json.loads(unescape(found[1]))}
+
+
+@pytest.fixture
+def page(matrix: Callable[..., Path], synthetic: Any, tmp_path: Path) -> Path:
+    endings = synthetic.ENDINGS
+    designs = ("pre-ln", "deepnorm", "hc", "mhc")
+    root = matrix(designs=designs, seeds=(1, 2), endings=endings)
+    matrix(designs=["pre-ln", "hc"], precision="bf16", suite="other")
+    cell = synthetic.config("a-design-whose-name-has-no-end" * 3, (4, 128, 352), 1)
+    synthetic.write_cell(root, cell, synthetic.result(cell, None, error="x" * 4000))
+    return report.build([root], tmp_path / "out")
+
+
+def test_it_fits_every_width_and_its_switches_work(page: Path) -> None:
+    reports = measured(page)
+    assert set(reports) == set(WIDTHS)
+    for width, found in reports.items():
+        assert found["needed"] <= width
+        assert found["bodyNeeded"] <= width
+        assert found["tallEnough"] == 4
+        assert found["faults"] == []
+        assert found["requests"] == []
+        assert found["usable"]
+        assert len(found["buttons"]) == 7
+        assert found["start"] == [False, True]
+        assert found["pressed"] == [True, False, "false", False]
+        assert found["restored"] == [False, "true", True]
+        assert found["focused"] == [[found["focused"][1]], found["focused"][1]]
+        assert found["blurred"] == []
+    phone = reports[390]["tables"]
+    assert any(needed > given for given, needed in phone)
+
+
+def test_the_page_as_it_is_logs_nothing_and_runs_its_script(page: Path, tmp_path: Path) -> None:
+    dom, log = dump(page, tmp_path / "profile")
+    assert "CONSOLE" not in log
+    legend = re.findall(r"<button[^>]*data-series[^>]*>", dom)
+    assert legend
+    assert not any("disabled" in button for button in legend)
+
+
+def test_markup_in_results_stays_text(synthetic: Any, tmp_path: Path) -> None:
+    attack = "<img src=x onerror=\"document.title='taken'\">"
+    error = "</pre></script><script>document.title = 'taken'</script>"
+    for shape in ((4, 128, 352), (16, 64, 176)):
+        for design in ("pre-ln", attack):
+            ladder = "'\"><svg onload=document.title='taken'>"
+            cell = synthetic.config(design, shape, 1, ladder=ladder)
+            document = synthetic.result(cell, None if shape[0] == 16 else 4.0, error=error)
+            synthetic.write_cell(tmp_path / "runs", cell, document)
+    reports = measured(report.build([tmp_path / "runs"], tmp_path / "out"))
+    for found in reports.values():
+        assert found["title"] == "depthbench: quick"
+        assert found["images"] == 0
+        assert found["faults"] == []
+        assert found["requests"] == []
+        assert any(attack in button for button in found["buttons"])
