@@ -8,6 +8,7 @@ from depthbench.report.values import count_range, joined, spelled_seconds
 from depthbench.store import Record
 
 Fact = tuple[str, str]
+_HASH = 12  # digits shown; the rows have them all
 _TIE = "\N{NO-BREAK SPACE}"
 _VERSIONS = {
     "depthbench": "depthbench",
@@ -15,7 +16,6 @@ _VERSIONS = {
     "numpy": "NumPy",
     "python": "Python",
     "platform": "Platform",
-    "git_commit": "Commit",
 }
 
 
@@ -50,8 +50,8 @@ def setup_facts(records: Sequence[Record]) -> list[Fact]:
     facts = [
         ("Suite", joined(_distinct(records, "suite"))),
         ("Ladder", f"{first['ladder']}, matched by {first['match']}"),
-        ("Corpus", f"{first['corpus']}, hash {first['corpus_hash']}"),
-        ("Tokenizer", f"{first['vocab_size']:,} types, hash {first['tokenizer_hash']}"),
+        ("Corpus", f"{first['corpus']}, hash {first['corpus_hash'][:_HASH]}"),
+        ("Tokenizer", f"{first['vocab_size']:,} types, hash {first['tokenizer_hash'][:_HASH]}"),
         ("Evaluation", f"{first['evaluation_tokens']:,} tokens, hash {first['evaluation']}"),
         ("Unigram entropy", f"{joined(sorted(entropies)) or 'not recorded'} nats per token"),
         ("Budget", _budget(records)),
@@ -64,6 +64,8 @@ def setup_facts(records: Sequence[Record]) -> list[Fact]:
     ]
     for name, term in _VERSIONS.items():
         facts.append((term, joined(_distinct(records, name)) or "not recorded"))
+    commits = joined(commit[:_HASH] for commit in _distinct(records, "git_commit"))
+    facts.append(("Commit", commits or "not recorded"))
     if any(record["git_dirty"] for record in records):
         facts.append(("Working tree", "had uncommitted changes in at least one run"))
     return [*facts, ("Time of all runs", spelled_seconds(seconds))]

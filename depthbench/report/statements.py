@@ -76,7 +76,7 @@ def hides(
     if any(record["tokens"] < FEW_TOKENS * record["parameters"] for record in done):
         ratios = [record["tokens"] / record["parameters"] for record in done]
         sentences.append(
-            f"The runs saw {min(ratios):.1f} to {max(ratios):.1f} tokens a parameter, where 20 is "
+            f"The runs saw {min(ratios):.2g} to {max(ratios):.2g} tokens a parameter, where 20 is "
             "usual: a design that learns late is cut off."
         )
     if done and max(record["parameters"] for record in done) < SMALL_MODEL:
@@ -119,7 +119,7 @@ def _rates(best: Best) -> str:
     if all(len(rates) == 1 for rates in by_shape.values()):
         return (
             "All designs ran at one learning rate, tuned for none of them: a design that wants "
-            "another (KEEL asks for 1.5 to 2 times Pre-LN's) is under-reported."
+            "another is under-reported."
         )
     return "Learning rates differ between designs: the Rate column has them."
 
