@@ -178,6 +178,18 @@ def report(
 
 
 @app.command()
+def export(
+    cell: Annotated[Path, typer.Argument(help="The folder of a done cell.")],
+    out: Annotated[Path, typer.Option(help="A new folder for the checkpoint.")],
+) -> None:
+    """Write a plain Pre-LN cell as a transformers Llama checkpoint."""
+    from depthbench.export import export_llama
+
+    export_llama(cell, out)
+    print(out)
+
+
+@app.command()
 def doctor(
     network: Annotated[bool, typer.Option("--network", help="Ask the package index too.")] = False,
     as_json: AsJson = False,

@@ -25,7 +25,7 @@ from residuals.errors import DesignError
 from residuals.norms import at_least_fp32
 from residuals.parameters import NORM_GAIN, ROUTING_STATIC, constant
 from residuals.registry import register
-from residuals.slots import normed_product, weighted_sum
+from residuals.slots import normed_product, shared, weighted_sum
 
 
 class _Depth(NamedTuple):
@@ -62,7 +62,7 @@ class AttnRes(Design):
         self.key_gains: Tensor
 
     def start(self, x_BTD: Tensor) -> State:
-        x_BTD = at_least_fp32(x_BTD)
+        x_BTD = shared(at_least_fp32(x_BTD))
         keys = (self.queries * self.key_gains).to(x_BTD.dtype)
         if self.stack.num_rounds > 1:
             last = self.stack.num_sublayers
@@ -81,6 +81,7 @@ class AttnRes(Design):
         total = partial[0] + y_BTD if partial else y_BTD.to(sources[0].dtype)
         if (visit + 1) % self.group:
             return _Depth(keys, sources, (total,), rows).flat()
+        total = shared(total)
         added = self._logits(keys[len(keys) - len(rows) :], total)
         rows = tuple((*old, new) for old, new in zip(rows, added, strict=True))
         return _Depth(keys, (*sources, total), (), rows).flat()

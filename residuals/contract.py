@@ -86,7 +86,7 @@ class Sequence(Protocol):
     ) -> Tensor:
         """The same under one softmax with further slots at the query's own position; (B, T, H, d).
 
-        `depth_k` and `depth_v` hold one (B, T, G, d) tensor a slot, never rotated.
+        `depth_k` and `depth_v` hold one (B, T, G, 1, d) tensor a slot, never rotated.
         """
 
 

@@ -74,7 +74,8 @@ class HC(Streams):
             scale_R = torch.cat((scales[:1].expand(self.streams + 1), scales[1:]))
             squashed = logits_RBTM.tanh() if self.tanh else logits_RBTM
             all_RBTM = torch.addcmul(all_RBTM, scale_R[:, None, None, None], squashed)
-        return all_RBTM[:-1], all_RBTM[-1]
+        mix_RBTM, write_1BTM = all_RBTM.split((self.streams + 1, 1))
+        return mix_RBTM, write_1BTM.squeeze(0)
 
     def finish(self, state: State) -> Tensor:
         return state[0].sum(-2)

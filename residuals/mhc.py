@@ -100,7 +100,9 @@ class MHC(Streams):
         else:
             res_MMBT = sinkhorn(res_RBT.unflatten(0, (m, m)), ITERATIONS)
         mix_RMBT = torch.cat((pre_MBT.sigmoid().unsqueeze(0), res_MMBT))
-        return mix_RMBT.movedim(1, -1), 2 * post_MBT.sigmoid().movedim(0, -1)
+        # Streams last in memory, or the batched product falls back to one matrix at a time.
+        mix_RBTM = mix_RMBT.movedim(1, -1).contiguous()
+        return mix_RBTM, 2 * post_MBT.sigmoid().movedim(0, -1)
 
     def finish(self, state: State) -> Tensor:
         return state[0].mean(-2)

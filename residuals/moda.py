@@ -5,6 +5,12 @@ from torch import Tensor, nn
 from residuals.contract import Design, RoutingFlops, Sequence, Stack, State
 from residuals.parameters import BASE_STD, ROUTING_DYNAMIC, Declared, truncated_normal
 from residuals.registry import register
+from residuals.slots import shared
+
+
+def _slot(x_BTGd: Tensor) -> Tensor:
+    """(B, T, G, 1, d), contiguous: every later block reads it, and strided reads take longer."""
+    return shared(x_BTGd.unsqueeze(-2).contiguous())
 
 
 class _SlotMap(Declared):
@@ -21,7 +27,7 @@ class _SlotMap(Declared):
     def forward(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
         slots = nn.functional.linear(x_BTD, self.weight).unflatten(-1, self.shape)
         key, value = slots.unbind(-3)
-        return key, value
+        return _slot(key), _slot(value)
 
 
 @register
@@ -34,7 +40,7 @@ class MoDA(Design):
     not depend on the position; `depthbench_rope` rotates the query only. `post_norm` norms the
     branch output instead of its input: `x ← x + N(F(x))`.
 
-    State: the stream (B, T, D), then key and value (B, T, G, d) of every slot. In a loop every
+    State: the stream (B, T, D), then key and value (B, T, G, 1, d) of every slot. In a loop every
     block writes and later rounds see the earlier rounds' slots.
     """
 
@@ -64,10 +70,11 @@ class MoDA(Design):
     def attend(
         self, k: int, visit: int, carry: State, q: Tensor, k_: Tensor, v: Tensor, seq: Sequence
     ) -> tuple[Tensor, State]:
+        slot = (_slot(k_), _slot(v))
         if len(carry) == 1:
-            return seq(q, k_, v), (*carry, k_, v)
+            return seq(q, k_, v), (*carry, *slot)
         o = seq.joint(q, k_, v, carry[1::2], carry[2::2], self.depthbench_rope)
-        return o, (*carry, k_, v)
+        return o, (*carry, *slot)
 
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
         y_BTD = self.norms[k](y_BTD) if self.post_norm else y_BTD

@@ -1,7 +1,8 @@
-"""Sums and products over a list of per-token tensors, that store nothing but the list.
+"""Sums and products over a list of per-token tensors that many later sublayers read.
 
-Stacking the list, or letting autograd trace the sum, would store every term again for every
-consumer: memory quadratic in depth.
+Stacking the list, or letting autograd trace the sums, would store every term again for every
+reader: memory quadratic in depth. And each reader would hand back a gradient tensor per term to be
+added up. Here only the list itself is kept, and readers add into one gradient per term in place.
 """
 
 from typing import Any
@@ -15,9 +16,54 @@ from residuals.norms import inverse_rms, without_autocast
 Values = tuple[Tensor, ...]
 
 
+class _Shared(torch.autograd.Function):
+    """Identity whose node collects the gradient that readers add in place.
+
+    The sum is tied to one backward pass: what an incomplete pass left behind is never used.
+    """
+
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.shape = output.shape
+        ctx.collected = None
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dvalue: Tensor | None) -> Tensor | None:
+        collected, ctx.collected = ctx.collected, None
+        if collected is None or collected[0] != _pass():
+            return dvalue
+        return collected[1] if dvalue is None else collected[1].add_(dvalue)
+
+
+def _pass() -> int:
+    return torch._C._current_graph_task_id()
+
+
+def _hand_back(node: Any, weight: Tensor, x: Tensor, value: Tensor) -> Tensor | None:
+    """Gradient `weight · x` of a value: into its node if it is shared, else returned."""
+    if not hasattr(node, "collected") or node.shape != x.shape:
+        return (weight * x).sum_to_size(value.shape)
+    if node.collected is None or node.collected[0] != _pass():
+        node.collected = (_pass(), weight * x)
+    else:
+        node.collected[1].addcmul_(weight, x)
+    return None
+
+
+def _each(weights_S: Tensor) -> Values:
+    return weights_S.unsqueeze(-1).unbind(0)
+
+
 def _weighted_sum(weights_S: Tensor, values: Values) -> Tensor:
-    total = weights_S[0].unsqueeze(-1) * values[0]
-    for weight, value in zip(weights_S[1:].unsqueeze(-1).unbind(0), values[1:], strict=True):
+    weights = _each(weights_S)
+    total = weights[0] * values[0]
+    for weight, value in zip(weights[1:], values[1:], strict=True):
         total.addcmul_(weight, value)
     return total
 
@@ -26,41 +72,42 @@ def _dots(x: Tensor, values: Values) -> Tensor:
     return torch.stack([torch.linalg.vecdot(x, value) for value in values])
 
 
-def _outer(weights_S: Tensor, x: Tensor, values: Values) -> Values:
-    terms = (weight * x for weight in weights_S.unsqueeze(-1).unbind(0))
-    return tuple(term.sum_to_size(value.shape) for term, value in zip(terms, values, strict=True))
+class _Reader(torch.autograd.Function):
+    """What both products share: inputs are kept, and the values' nodes with them."""
 
-
-class _WeightedSum(torch.autograd.Function):
     @staticmethod
-    def forward(weights_S: Tensor, *values: Tensor) -> Tensor:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        nodes, *tensors = inputs
+        ctx.nodes = nodes
+        ctx.save_for_backward(*tensors)
+
+
+class _WeightedSum(_Reader):
+    @staticmethod
+    def forward(nodes: tuple[Any, ...], weights_S: Tensor, *values: Tensor) -> Tensor:
         return _weighted_sum(weights_S, values)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dtotal: Tensor) -> Values:
+    def backward(ctx: Any, dtotal: Tensor) -> tuple[Tensor | None, ...]:
         weights_S, *values = ctx.saved_tensors
-        return _dots(dtotal, values), *_outer(weights_S, dtotal, values)
+        slots = zip(ctx.nodes, _each(weights_S), values, strict=True)
+        dvalues = (_hand_back(node, weight, dtotal, value) for node, weight, value in slots)
+        return None, _dots(dtotal, values), *dvalues
 
 
-class _Dots(torch.autograd.Function):
+class _Dots(_Reader):
     @staticmethod
-    def forward(x: Tensor, *values: Tensor) -> Tensor:
+    def forward(nodes: tuple[Any, ...], x: Tensor, *values: Tensor) -> Tensor:
         return _dots(x, values)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
     @once_differentiable
-    def backward(ctx: Any, ddots: Tensor) -> Values:
+    def backward(ctx: Any, ddots: Tensor) -> tuple[Tensor | None, ...]:
         x, *values = ctx.saved_tensors
-        return _weighted_sum(ddots, values), *_outer(ddots, x, values)
+        slots = zip(ctx.nodes, _each(ddots), values, strict=True)
+        dvalues = (_hand_back(node, weight, x, value) for node, weight, value in slots)
+        return None, _weighted_sum(ddots, values), *dvalues
 
 
 class _NormedProduct(torch.autograd.Function):
@@ -84,18 +131,35 @@ class _NormedProduct(torch.autograd.Function):
         return scaled_CN @ source_ND, dsource, None
 
 
+def shared(value: Tensor) -> Tensor:
+    """`value`, marked as one that many sums will read: their gradients are collected in place.
+
+    Without it everything is the same but slower. Compiled code fuses the sums by itself.
+    """
+    if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and value.requires_grad):
+        return value
+    return _Shared.apply(value)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def weighted_sum(weights_S: Tensor, values: Values) -> Tensor:
     """`Σ_s weights[s] · values[s]`: weights (S, …), values S tensors (…, D) that may broadcast."""
-    return _WeightedSum.apply(weights_S, *values)  # type: ignore[no-any-return, no-untyped-call]
+    return _WeightedSum.apply(_nodes(values), weights_S, *values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def dots(x: Tensor, values: Values) -> Tensor:
     """`⟨x, values[s]⟩` over the last axis: (S, …)."""
-    return _Dots.apply(x, *values)  # type: ignore[no-any-return, no-untyped-call]
+    return _Dots.apply(_nodes(values), x, *values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def normed_product(keys_CD: Tensor, source_xD: Tensor, eps: float) -> Tensor:
-    """`key_c · RMSNorm(source)` for every token and consumer c, shape (C, …), without a scale."""
+    """`key_c · RMSNorm(source)` for every token and key c, shape (C, …), without a scale."""
     with without_autocast(source_xD):
-        logits_CN, _ = _NormedProduct.apply(keys_CD, source_xD.flatten(0, -2), eps)  # type: ignore[no-untyped-call]
+        inputs = (keys_CD, source_xD.flatten(0, -2), eps)
+        logits_CN, _ = _NormedProduct.apply(*inputs)  # type: ignore[no-untyped-call]
     return logits_CN.unflatten(1, source_xD.shape[:-1])  # type: ignore[no-any-return]
+
+
+def _nodes(values: Values) -> tuple[Any, ...]:
+    if torch.compiler.is_compiling():
+        return (None,) * len(values)
+    return tuple(value.grad_fn for value in values)

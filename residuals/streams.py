@@ -39,7 +39,8 @@ class Streams(Design):
         mix, write_BTM = self.coefficients(k, state[0])
         with without_autocast(mix):
             mixed_BTRD = mix.movedim(0, -2) @ state[0]
-        return self.norms[k](mixed_BTRD[..., 0, :]), (mixed_BTRD[..., 1:, :], write_BTM)
+        x_BT1D, carried_BTMD = mixed_BTRD.split((1, self.streams), -2)
+        return self.norms[k](x_BT1D.squeeze(-2)), (carried_BTMD, write_BTM)
 
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
         mixed_BTMD, write_BTM = carry

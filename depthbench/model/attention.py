@@ -77,20 +77,20 @@ def joint(
 ) -> Tensor:
     """Attention under one softmax over the positions and over slots at the query's own position.
 
-    `depth_k` and `depth_v` hold one (B, T, G, d) tensor a slot. Returns (B, T, H, d).
+    `depth_k` and `depth_v` hold one (B, T, G, 1, d) tensor a slot. Returns (B, T, H, d).
     """
     B, T, H, d = q_BTHd.shape
     G = k_BTGd.shape[2]
     grouped = (B, T, G, H // G, d)
     depth_q = (rotary(q_BTHd) if rotate_depth_query else q_BTHd) / sqrt(d)
-    slots_SBTGR = dots(depth_q.view(grouped), tuple(k.unsqueeze(3) for k in depth_k))
+    slots_SBTGR = dots(depth_q.view(grouped), depth_k)
     slots_BHTS = slots_SBTGR.permute(1, 3, 4, 2, 0).flatten(1, 2)
     if (backend or choose(q_BTHd, k_BTGd)) == "blockwise":
         o, p_BHTS = blockwise(q_BTHd, k_BTGd, v_BTGd, rotary, slots_BHTS)
     else:
         o, p_BHTS = _plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, slots_BHTS)
-    p_SBTGR = p_BHTS.unflatten(1, (G, H // G)).permute(4, 0, 3, 1, 2)
-    from_depth = weighted_sum(p_SBTGR, tuple(v.unsqueeze(3) for v in depth_v))
+    p_SBTGR = p_BHTS.unflatten(1, (G, H // G)).permute(4, 0, 3, 1, 2).contiguous()
+    from_depth = weighted_sum(p_SBTGR, depth_v)
     return o + from_depth.reshape(B, T, H, d)
 
 

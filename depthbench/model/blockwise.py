@@ -1,8 +1,8 @@
 """Causal attention that keeps its probabilities, computed one block of queries at a time.
 
 On a CPU and for short sequences this beats the fused kernel, which recomputes the probabilities in
-its backward pass; and further slots can stand under the same softmax. The (B·H, T, T + S) matrices
-are never touched above the diagonal blocks.
+its backward pass; and further slots can stand under the same softmax. Nothing is computed or kept
+above the diagonal blocks.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def _blocks(length: int) -> Iterator[tuple[int, int]]:
 
 
 class _Blockwise(torch.autograd.Function):
-    """n stands for B·H, S for further slots; p (n, T, T + S) holds all probabilities."""
+    """n stands for B·H; a block's probabilities are (n, rows, keys up to it + S further slots)."""
 
     @staticmethod
     def forward(
@@ -34,57 +34,65 @@ class _Blockwise(torch.autograd.Function):
         q_nTd = rotary.into_heads(q, 1 / sqrt(d)).flatten(0, 1)
         k_nTd = rotary.into_heads(k).flatten(0, 1)
         v_nTd = v.transpose(1, 2).contiguous().flatten(0, 1)
-        slots_nTS = q.new_empty(B * H, T, 0) if slots is None else slots.flatten(0, 1)
+        slots_nTS = None if slots is None else slots.flatten(0, 1)
         future = q.new_full((BLOCK, BLOCK), float("-inf")).triu_(1)
-        p = q.new_empty(B * H, T, T + slots_nTS.shape[-1])
-        outputs = []
+        outputs, slot_p, probabilities = [], [], []
         for start, end in _blocks(T):
             logits = torch.bmm(q_nTd[:, start:end], k_nTd[:, :end].transpose(1, 2))
             logits[:, :, start:].add_(future[: end - start, : end - start])
-            if slots is not None:
+            if slots_nTS is not None:
                 logits = torch.cat((logits, slots_nTS[:, start:end]), -1)
-            block = torch.softmax(logits, -1)
-            p[:, start:end, :end] = block[:, :, :end]
-            p[:, start:end, T:] = block[:, :, end:]
-            outputs.append(torch.bmm(block[:, :, :end], v_nTd[:, :end]))
+            p = torch.softmax(logits, -1)
+            outputs.append(torch.bmm(p[:, :, :end], v_nTd[:, :end]))
+            slot_p.append(p[:, :, end:])
+            probabilities.append(p)
         o = torch.cat(outputs, 1).view(B, H, T, d).transpose(1, 2)
-        return o, p[:, :, T:].unflatten(0, (B, H)), q_nTd, k_nTd, v_nTd, p
+        return o, torch.cat(slot_p, 1).view(B, H, T, -1), q_nTd, k_nTd, v_nTd, *probabilities
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[2:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(inputs[3], inputs[4], output[0], *output[2:])
+        ctx.has_slots = inputs[5] is not None
+        ctx.save_for_backward(inputs[3], inputs[4], *output[2:])
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: Any, do: Tensor, dslot_p: Tensor | None, *_: None
     ) -> tuple[Tensor | None, ...]:
-        cos, sin, o, q_nTd, k_nTd, v_nTd, p = ctx.saved_tensors
+        cos, sin, q_nTd, k_nTd, v_nTd, *probabilities = ctx.saved_tensors
         B, T, H, d = do.shape
         do_nTd = do.transpose(1, 2).reshape(B * H, T, d)
-        along = torch.linalg.vecdot(do, o).transpose(1, 2).reshape(B * H, T, 1)
-        dslots = None
-        if dslot_p is not None:
-            slot_p, dslots = p[:, :, T:], dslot_p.flatten(0, 1)
-            along += (slot_p * dslots).sum(-1, keepdim=True)
-            dslots = (dslots - along).mul_(slot_p).unflatten(0, (B, H))
-        dlogits = q_nTd.new_empty(B * H, T, T)
-        # Products go to tensors of their own: into a strided slice they run one matrix at a time.
-        dq, dk, dv = [], [], []
-        for start, end in _blocks(T):
-            block = torch.bmm(do_nTd[:, start:end], v_nTd[:, :end].transpose(1, 2))
-            block.sub_(along[:, start:end]).mul_(p[:, start:end, :end])
-            dlogits[:, start:end, :end] = block
-            dq.append(torch.bmm(block, k_nTd[:, :end]))
-        for start, end in _blocks(T):
-            dk.append(torch.bmm(dlogits[:, start:, start:end].transpose(1, 2), q_nTd[:, start:]))
-            dv.append(torch.bmm(p[:, start:, start:end].transpose(1, 2), do_nTd[:, start:]))
-        dq_BHTd, dk_BHTd, dv_BHTd = (torch.cat(x, 1).view(B, H, T, d) for x in (dq, dk, dv))
+        dq, dslots = [], []
+        dk = dv = torch.empty(0)
+        # From the last block, whose keys are all, to the first: the sums start complete. Products
+        # go to tensors of their own: into a strided slice they would run one matrix at a time.
+        for (start, end), p in reversed(list(zip(_blocks(T), probabilities, strict=True))):
+            do_block, q_block = do_nTd[:, start:end], q_nTd[:, start:end]
+            dp = torch.bmm(do_block, v_nTd[:, :end].transpose(1, 2))
+            if ctx.has_slots:
+                dslot_block = dp.new_zeros(B * H, end - start, p.shape[-1] - end)
+                if dslot_p is not None:
+                    dslot_block = dslot_p.flatten(0, 1)[:, start:end]
+                dp = torch.cat((dp, dslot_block), -1)
+            dlogits = torch._softmax_backward_data(dp, p, -1, p.dtype)
+            dslots.append(dlogits[:, :, end:])
+            dseq = dlogits[:, :, :end]
+            dq.append(torch.bmm(dseq, k_nTd[:, :end]))
+            dk_block = torch.bmm(dseq.transpose(1, 2), q_block)
+            dv_block = torch.bmm(p[:, :, :end].transpose(1, 2), do_block)
+            if end == T:
+                dk, dv = dk_block, dv_block
+            else:
+                dk[:, :end] += dk_block
+                dv[:, :end] += dv_block
         rotary = Rotary(cos, sin)
-        dq_BTHd = rotary.out_of_heads(dq_BHTd, 1 / sqrt(d))
-        return dq_BTHd, rotary.out_of_heads(dk_BHTd), dv_BHTd.transpose(1, 2), None, None, dslots
+        dq_BTHd = rotary.out_of_heads(torch.cat(dq[::-1], 1).view(B, H, T, d), 1 / sqrt(d))
+        dk_BTHd = rotary.out_of_heads(dk.view(B, H, T, d))
+        dv_BTHd = dv.view(B, H, T, d).transpose(1, 2)
+        dslots_BHTS = torch.cat(dslots[::-1], 1).view(B, H, T, -1) if ctx.has_slots else None
+        return dq_BTHd, dk_BTHd, dv_BTHd, None, None, dslots_BHTS
 
 
 def blockwise(
