@@ -89,6 +89,9 @@ class OptimizerRecipe(Frozen):
     clip: float = Field(1.0, gt=0)
     warmup_fraction: float = Field(0.1, ge=0, lt=1)
     final_fraction: float = Field(0.1, ge=0, le=1)
+    decay: Literal["by-role", "all-but-static-routing"] = Field(
+        "by-role", description="what weight decay reaches; the second is DepthBench's rule"
+    )
 
 
 class Optimizer(OptimizerRecipe):

@@ -114,7 +114,7 @@ class AttnRes(Design):
         return normed_product(keys_CD, source_BTD, self.stack.norm_eps).unbind(0)
 
     def num_extra_params(self) -> int:
-        return self.queries.numel() + self.key_gains.numel()
+        return 2 * self.stack.d_model * (self.stack.num_sublayers - self.first + 1)
 
     def routing_flops(self) -> RoutingFlops:
         visits = self.stack.num_visits

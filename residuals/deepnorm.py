@@ -17,6 +17,8 @@ BRANCH_ROLES = frozenset({"v", "o", "gate", "up", "down"})
 class DeepNorm(OuterNorm):
     """`x ← LN(α·x + F(x))`, `α = (2K)^¼`, initial gain `β = (8K)^-¼` on V, O and the MLP.
 
+    In a loop K counts the blocks visited.
+
     The norm is mean-centred with a gain and no bias. `init = "normal"` scales the base
     initialisation by β; `"xavier"` gives those matrices the paper's Xavier-normal variance instead.
     """
@@ -30,8 +32,8 @@ class DeepNorm(OuterNorm):
     def __init__(self, stack: Stack, *, init: str = "normal") -> None:
         if init not in ("normal", "xavier"):
             raise DesignError(f"init = {init!r} of design 'deepnorm': choose 'normal' or 'xavier'")
-        super().__init__(stack, LayerNorm, alpha=(2 * stack.num_blocks) ** 0.25)
-        self.beta = (8 * stack.num_blocks) ** -0.25
+        super().__init__(stack, LayerNorm, alpha=stack.num_visits**0.25)
+        self.beta = (4 * stack.num_visits) ** -0.25
         self.xavier = init == "xavier"
 
     def init_gain(self, role: str, fan_in: int, fan_out: int) -> float:

@@ -26,6 +26,3 @@ class LNS(PreLN):
 
     def read(self, k: int, visit: int, state: State) -> tuple[Tensor, State]:
         return self.norms[k](state[0]) / sqrt(visit // 2 + 1), state
-
-    def llama_gains(self) -> None:
-        return None

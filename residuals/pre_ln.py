@@ -31,6 +31,9 @@ class PreLN(Design):
         return (carry[0] + y_BTD,)
 
     def llama_gains(self) -> list[Tensor] | None:
+        # A rule derived from this one is another function.
+        if type(self) is not PreLN:
+            return None
         return [norm.gain for norm in self.norms if isinstance(norm, RMSNorm)]
 
     def num_extra_params(self) -> int:

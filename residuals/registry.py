@@ -7,6 +7,7 @@ it under the entry-point group `depthbench.residuals`. Ids are `name` (the newes
 
 import importlib
 import pkgutil
+import sys
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points
@@ -35,13 +36,17 @@ def register(design: type[D]) -> type[D]:
         raise DesignError(f"design {design.name!r} has no docstring: name paper and equation in it")
     key = (design.name, design.version)
     known = _designs.get(key)
-    if known is not None and known.__module__ != design.__module__:
+    if known is not None and _origin(known) != _origin(design):
         raise DesignError(
-            f"design {design.name}@{design.version} is registered twice, by {known.__module__} and "
-            f"{design.__module__}: rename one or raise its version"
+            f"design {design.name}@{design.version} is registered twice, by {_origin(known)} and "
+            f"{_origin(design)}: rename one or raise its version"
         )
     _designs[key] = design
     return design
+
+
+def _origin(design: type[Design]) -> str:
+    return f"{design.__module__}.{design.__qualname__}"
 
 
 @cache
@@ -68,16 +73,21 @@ def load_plugin(path: Path | str) -> None:
     spec = spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise DesignError(f"{file} is not a Python file: a design is one .py file")
-    before = set(_designs)
+    before = dict(_designs)
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses and the compiler look a module up
     try:
-        spec.loader.exec_module(module_from_spec(spec))
-    except DesignError:
-        raise
+        spec.loader.exec_module(module)
+        if not any(design.__module__ == name for design in _designs.values()):
+            raise DesignError(f"{file} registers no design: decorate its class with @register")
     except Exception as error:
+        # Half of a file is not a plugin.
+        del sys.modules[name]
+        _designs.clear()
+        _designs.update(before)
+        if isinstance(error, DesignError):
+            raise
         raise DesignError(f"{file} fails when imported: {type(error).__name__}: {error}") from error
-    registered_again = any(d.__module__ == name for d in _designs.values())
-    if set(_designs) == before and not registered_again:
-        raise DesignError(f"{file} registers no design: decorate its class with @register")
 
 
 def all_designs() -> list[type[Design]]:

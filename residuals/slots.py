@@ -38,7 +38,8 @@ class _Shared(torch.autograd.Function):
         collected, ctx.collected = ctx.collected, None
         if collected is None or collected[0] != _pass():
             return dvalue
-        return collected[1] if dvalue is None else collected[1].add_(dvalue)
+        total: Tensor = collected[1]
+        return total if dvalue is None else total.add_(dvalue)
 
 
 def _pass() -> int:
@@ -134,7 +135,9 @@ class _NormedProduct(torch.autograd.Function):
 def shared(value: Tensor) -> Tensor:
     """`value`, marked as one that many sums will read: their gradients are collected in place.
 
-    Without it everything is the same but slower. Compiled code fuses the sums by itself.
+    Without it everything is the same but slower; compiled code fuses the sums by itself. Gradients
+    of all leaves are right; at the marked tensor itself a hook or `torch.autograd.grad` sees only
+    what did not go through those sums.
     """
     if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and value.requires_grad):
         return value

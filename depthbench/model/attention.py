@@ -14,6 +14,7 @@ from depthbench.errors import InputError
 from depthbench.model.blockwise import blockwise
 from depthbench.model.rotary import Rotary
 from residuals import State, unknown
+from residuals.norms import at_least_fp32
 from residuals.slots import dots, weighted_sum
 
 BACKENDS = ("blockwise", "sdpa", "flash", "plain")
@@ -104,6 +105,6 @@ def _plain(
     future = torch.ones(T, T, dtype=torch.bool, device=q_BTHd.device).triu_(1)
     logits = logits.masked_fill(future, float("-inf"))
     if slots_BHTS is not None:
-        logits = torch.cat((logits, slots_BHTS), -1)
-    p = torch.softmax(logits, -1)
-    return (p[..., :T] @ v).transpose(1, 2), p[..., T:]
+        logits = torch.cat((at_least_fp32(logits), at_least_fp32(slots_BHTS)), -1)
+    p = torch.softmax(at_least_fp32(logits), -1)
+    return (p[..., :T].to(v.dtype) @ v).transpose(1, 2), p[..., T:].to(v.dtype)

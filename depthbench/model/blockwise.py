@@ -53,16 +53,18 @@ class _Blockwise(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[2:])
         ctx.set_materialize_grads(False)
+        ctx.shape = inputs[0].shape
         ctx.has_slots = inputs[5] is not None
         ctx.save_for_backward(inputs[3], inputs[4], *output[2:])
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, do: Tensor, dslot_p: Tensor | None, *_: None
+        ctx: Any, do: Tensor | None, dslot_p: Tensor | None, *_: None
     ) -> tuple[Tensor | None, ...]:
         cos, sin, q_nTd, k_nTd, v_nTd, *probabilities = ctx.saved_tensors
-        B, T, H, d = do.shape
+        B, T, H, d = ctx.shape
+        do = cos.new_zeros(ctx.shape) if do is None else do
         do_nTd = do.transpose(1, 2).reshape(B * H, T, d)
         dq, dslots = [], []
         dk = dv = torch.empty(0)

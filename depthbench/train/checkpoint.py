@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from depthbench.errors import CheckpointError
@@ -81,11 +81,22 @@ def save_weights(path: Path, model: nn.Module) -> None:
 def load_weights(path: Path, model: nn.Module) -> None:
     """Fills the model from `save_weights`. Raises `CheckpointError` naming what does not fit."""
     try:
-        with safe_open(path, "pt") as file, torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(file.get_tensor(name))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise CheckpointError(f"{path} does not hold this model's weights: {error}") from error
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    parameters = dict(model.named_parameters())
+    unlike = [
+        name
+        for name in sorted(parameters.keys() | tensors.keys())
+        if name not in parameters
+        or name not in tensors
+        or parameters[name].shape != tensors[name].shape
+    ]
+    if unlike:
+        raise CheckpointError(f"{path} is of another model, it differs in {', '.join(unlike[:5])}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from depthbench.config import Optimizer
-from residuals import DesignError, Role, declared
+from residuals import ROUTING_STATIC, DesignError, Role, declared
 
 
 def build_optimizer(model: nn.Module, recipe: Optimizer) -> torch.optim.AdamW:
@@ -14,6 +14,10 @@ def build_optimizer(model: nn.Module, recipe: Optimizer) -> torch.optim.AdamW:
 
     Raises `DesignError` for a parameter without a role.
     """
+
+    def decays(role: Role) -> bool:
+        return role.decay if recipe.decay == "by-role" else role != ROUTING_STATIC
+
     groups: dict[Role, list[nn.Parameter]] = {}
     for _, parameter, rule in declared(model):
         groups.setdefault(rule.role, []).append(parameter)
@@ -23,7 +27,7 @@ def build_optimizer(model: nn.Module, recipe: Optimizer) -> torch.optim.AdamW:
                 "params": parameters,
                 "lr": recipe.learning_rate * role.lr_multiplier,
                 "lr_multiplier": role.lr_multiplier,
-                "weight_decay": recipe.weight_decay if role.decay else 0.0,
+                "weight_decay": recipe.weight_decay if decays(role) else 0.0,
             }
             for role, parameters in groups.items()
         ],

@@ -1,0 +1,174 @@
+"""Attention backends against each other and against the softmax written out."""
+
+from collections.abc import Callable
+from math import sqrt
+
+import pytest
+import torch
+from torch import Tensor
+
+from depthbench.errors import InputError
+from depthbench.model.attention import BACKENDS, causal, choose, joint
+from depthbench.model.blockwise import BLOCK, blockwise
+from depthbench.model.rotary import Rotary
+
+HEAD = 8
+Qkv = tuple[Tensor, Tensor, Tensor]
+
+
+def rotary_at(length: int, dtype: torch.dtype = torch.float64, first: int = 0) -> Rotary:
+    return Rotary.at(torch.arange(first, first + length), HEAD, 10_000.0, dtype)
+
+
+def randn(*size: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def qkv(length: int, heads: int, kv_heads: int, dtype: torch.dtype = torch.float64) -> Qkv:
+    sizes = (heads, kv_heads, kv_heads)
+    q, k, v = (
+        randn(2, length, n, HEAD, seed=seed, dtype=dtype).requires_grad_()
+        for seed, n in enumerate(sizes)
+    )
+    return q, k, v
+
+
+def written_out(q: Tensor, k: Tensor, v: Tensor, rotary: Rotary) -> Tensor:
+    """Every head and query by itself, without a mask."""
+    q, k = rotary(q), rotary(k)
+    heads, group = q.shape[2], q.shape[2] // k.shape[2]
+    rows = []
+    for t in range(q.shape[1]):
+        row = []
+        for h in range(heads):
+            keys, values = k[:, : t + 1, h // group], v[:, : t + 1, h // group]
+            logits = (q[:, t, None, h] * keys).sum(-1) / sqrt(HEAD)
+            row.append((torch.softmax(logits, 1)[..., None] * values).sum(1))
+        rows.append(torch.stack(row, 1))
+    return torch.stack(rows, 1)
+
+
+def with_gradients(function: Callable[[], Tensor], inputs: Qkv) -> tuple[Tensor, ...]:
+    output = function()
+    direction = randn(*output.shape, seed=9, dtype=output.dtype)
+    return output, *torch.autograd.grad((output * direction).sum(), inputs)
+
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+
+
+@pytest.mark.parametrize(
+    ("backend", "kv_heads"),
+    [
+        ("blockwise", 4),  # serves equal numbers of heads only
+        *((backend, kv_heads) for backend in ("sdpa", "plain", None) for kv_heads in (1, 2, 4)),
+    ],
+)
+@pytest.mark.parametrize("length", [1, 9])
+def test_backend_is_the_softmax_written_out(
+    backend: str | None, kv_heads: int, length: int
+) -> None:
+    inputs, rotary = qkv(length, 4, kv_heads), rotary_at(length)
+    actual = with_gradients(lambda: causal(*inputs, rotary, backend), inputs)
+    expected = with_gradients(lambda: written_out(*inputs, rotary), inputs)
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 37])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_backends_agree_across_block_boundaries(length: int, dtype: torch.dtype) -> None:
+    inputs, rotary = qkv(length, 2, 2, dtype), rotary_at(length, dtype)
+    results = {
+        backend: with_gradients(lambda b=backend: causal(*inputs, rotary, b), inputs)
+        for backend in ("blockwise", "sdpa", "plain")
+    }
+    for backend in ("blockwise", "sdpa"):
+        for a, e in zip(results[backend], results["plain"], strict=True):
+            assert a.dtype is dtype
+            assert a.shape == e.shape
+            torch.testing.assert_close(a, e, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_grouped_queries_agree_between_backends(dtype: torch.dtype) -> None:
+    inputs, rotary = qkv(BLOCK + 5, 4, 2, dtype), rotary_at(BLOCK + 5, dtype)
+    sdpa, plain = (
+        with_gradients(lambda b=backend: causal(*inputs, rotary, b), inputs)
+        for backend in ("sdpa", "plain")
+    )
+    for a, e in zip(sdpa, plain, strict=True):
+        torch.testing.assert_close(a, e, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("length", [5, BLOCK + 9, 2 * BLOCK + 1])
+@pytest.mark.parametrize("num_slots", [1, 4])
+@pytest.mark.parametrize("rotate_depth_query", [False, True])
+def test_joint_attention_agrees_between_backends(
+    length: int, num_slots: int, rotate_depth_query: bool
+) -> None:
+    inputs, rotary = qkv(length, 2, 2), rotary_at(length)
+    keys, values = (
+        tuple(
+            randn(2, length, 2, 1, HEAD, seed=first + s).requires_grad_() for s in range(num_slots)
+        )
+        for first in (20, 40)
+    )
+    results = []
+    for backend in ("blockwise", "plain"):
+        o = joint(*inputs, rotary, keys, values, rotate_depth_query, backend)
+        direction = randn(*o.shape, seed=9)
+        gradients = torch.autograd.grad((o * direction).sum(), (*inputs, *keys, *values))
+        results.append((o, *gradients))
+    for a, e in zip(*results, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-12)
+
+
+def test_gradcheck_of_blockwise_with_slots() -> None:
+    inputs, rotary = qkv(5, 2, 2), rotary_at(5)
+    slots = randn(2, 2, 5, 3, seed=5).requires_grad_()
+
+    def both(q: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> Tensor:
+        o, p = blockwise(q, k, v, rotary, slots)
+        return torch.cat((o.flatten(), p.flatten()))
+
+    assert torch.autograd.gradcheck(both, (*inputs, slots), check_undefined_grad=False)
+
+
+def test_slots_get_their_gradient_when_only_the_sum_over_positions_is_used() -> None:
+    inputs, rotary = qkv(5, 2, 2), rotary_at(5)
+    slots = randn(2, 2, 5, 3, seed=5).requires_grad_()
+    o, _ = blockwise(*inputs, rotary, slots)
+    (found,) = torch.autograd.grad(o.pow(2).sum(), slots)
+    step = 1e-6 * torch.ones_like(slots)
+    ends = [blockwise(*inputs, rotary, slots + s)[0].pow(2).sum() for s in (step, -step)]
+    assert ((ends[0] - ends[1]) / 2e-6).item() == pytest.approx(found.sum().item(), rel=1e-6)
+    assert found.abs().max() > 1e-3
+
+
+def test_huge_logits_do_not_overflow() -> None:
+    inputs, rotary = qkv(BLOCK + 3, 2, 2, torch.float32), rotary_at(BLOCK + 3, torch.float32)
+    q, k, v = (x.detach() * factor for x, factor in zip(inputs, (1e3, 1e3, 1.0), strict=True))
+    for backend in ("blockwise", "sdpa", "plain"):
+        assert causal(q, k, v, rotary, backend).isfinite().all()
+
+
+def test_only_relative_positions_matter() -> None:
+    q, k, v = qkv(9, 2, 2)
+    for backend in ("blockwise", "sdpa", "plain"):
+        near, far = (causal(q, k, v, rotary_at(9, first=first), backend) for first in (0, 512))
+        torch.testing.assert_close(far, near, rtol=1e-10, atol=1e-11)
+
+
+def test_choice_of_backend() -> None:
+    assert choose(*qkv(9, 2, 2)[:2]) == "blockwise"
+    assert choose(*qkv(9, 2, 1)[:2]) == "sdpa"
+    assert choose(*qkv(9, 2, 2, torch.bfloat16)[:2]) == "sdpa"
+    assert choose(*qkv(513, 2, 2)[:2]) == "sdpa"
+
+
+def test_unknown_backend_gets_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"'blokwise'.*'blockwise'"):
+        causal(*qkv(3, 2, 2), rotary_at(3), "blokwise")
+    assert "flash" in BACKENDS  # known, though it may not be installed
