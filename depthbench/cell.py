@@ -14,7 +14,7 @@ from depthbench.data.pinned import open_pinned
 from depthbench.environment import environment
 from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, DepthbenchError
 from depthbench.executors.local import watch_parent
-from depthbench.folder import SCHEMA, CellFolder, read_metrics, write_json
+from depthbench.folder import SCHEMA, CellFolder, last_training_record, read_metrics, write_json
 from depthbench.ledger import ledger
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
@@ -57,7 +57,9 @@ def main(path: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> int:
                 traceback.print_exc()
             message = str(error) if expected else f"{type(error).__name__}: {error}"
             print(message)
-            result = _result(config, started, "failed", error=message)
+            last = last_training_record(folder.metrics_path)
+            step = last["step"] if last else 0
+            result = _result(config, started, "failed", step=step, error=message)
             write_json(folder.result_path, result)
             return EXIT_FAILED
         unigram = corpus.unigram_entropy
@@ -74,7 +76,8 @@ def _ended(
     if outcome.measures:
         measures = {**outcome.measures, "unigram_entropy": unigram, "history": history}
     result = _result(config, started, outcome.status, step=outcome.step, measures=measures)
-    result["ledger"] |= {
+    result["ledger"] = {
+        **ledger(config).as_dict(),
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "tokens_per_second": outcome.tokens_per_second,
         "step_seconds": outcome.step_seconds,
@@ -92,7 +95,6 @@ def _result(
     error: str | None = None,
 ) -> dict[str, Any]:
     finished = datetime.now(UTC)
-    measured_later = ("peak_memory_bytes", "tokens_per_second", "step_seconds")
     return {
         "schema": SCHEMA,
         "status": status,
@@ -101,7 +103,7 @@ def _result(
         "diverged_step": step if status == "diverged" else None,
         "error": error,
         "measures": measures,
-        "ledger": {**ledger(config).as_dict(), **dict.fromkeys(measured_later)},
+        "ledger": None,
         "environment": environment(config.device, config.threads),
         "times": {
             "started": started.isoformat(timespec="seconds"),

@@ -36,6 +36,12 @@ def peak_memory_bytes(device: str) -> int:
     """Peak of the process: resident memory on a CPU, the allocator's on a GPU."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated(device)
+    try:
+        # Not ru_maxrss, which starts at the peak of the process that started this one.
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except OSError:  # not Linux
+        pass
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -81,7 +81,10 @@ def memory_bytes(config: CellConfig, parameters: int) -> int:
     plain block keeps them, doubled for what routing keeps.
     """
     s, length = config.shape, config.sequence_length
-    per_token = s.layers * (24 * s.d_model + 5 * s.ffn + 2 * s.heads * min(length, 512))
+    # A design's own attention has no kernel that recomputes its probabilities.
+    own = type(lay_out(config.design, s, config.norm_eps)).attend is not Design.attend
+    kept = 2 * s.heads * (length if own else min(length, 512))
+    per_token = s.layers * (24 * s.d_model + 5 * s.ffn + kept)
     activations = 2 * 4 * config.micro_batch_size * length * per_token
     return PROCESS_BYTES + 20 * parameters + activations
 

@@ -93,6 +93,16 @@ class LearningRates(Frozen):
     default: float = Field(gt=0)
     designs: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
 
+    @field_validator("designs")
+    @classmethod
+    def _known(cls, designs: dict[str, float]) -> dict[str, float]:
+        """Of any design, whether this suite has it or not: a suite's designs can be overridden."""
+        import residuals
+
+        for name in designs:
+            residuals.get(name)
+        return designs
+
 
 class Suite(Frozen):
     """Every design at every shape of the ladder with every seed is one cell."""
@@ -154,14 +164,6 @@ class Suite(Frozen):
                 f"budget.tokens = {self.budget.tokens} is less than one step of batch_size × "
                 f"sequence_length = {step} tokens: raise it or shrink the batch"
             )
-        known = {design.name for design in self.designs}
-        for name in self.learning_rate.designs:
-            if name not in known:
-                from residuals.errors import unknown
-
-                raise ValueError(
-                    f"learning_rate.designs: {unknown('design of this suite', name, known)}"
-                )
         return self
 
     def optimizer_for(self, design: str) -> Optimizer:

@@ -89,6 +89,11 @@ class Declared(nn.Module):
 
 def declared(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Rule]]:
     """Every parameter once with its full name and rule; an undeclared one is an error."""
+    for name, _ in model.named_buffers():
+        raise DesignError(
+            f"buffer {name!r}: a model is laid out without values, so a buffer would hold whatever "
+            "was in memory; compute the constant where it is used, or declare a parameter"
+        )
     for prefix, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             full = f"{prefix}.{name}" if prefix else name

@@ -87,7 +87,7 @@ def test_list_names_everything_a_suite_can_name(place) -> None:
     assert list(found) == ["designs", "ladders", "suites", "corpora"]
     assert {"pre-ln", "hc", "full-attnres"} <= {design["name"] for design in found["designs"]}
     quick = next(ladder for ladder in found["ladders"] if ladder["name"] == "quick")
-    assert [shape["count"] for shape in quick["shapes"]] == [443_136, 445_824, 443_904]
+    assert [shape["count"] for shape in quick["shapes"]] == [445_536, 443_136, 442_816]
     cells = {suite["name"]: suite["cells"] for suite in found["suites"]}
     assert cells == {"quick": 10 * 3 * 1, "laptop": 10 * 4 * 2}
     assert [(c["name"], c["prepared"]) for c in found["corpora"]] == [("pypi-text", False)]
@@ -159,7 +159,7 @@ def test_plan_shows_every_cell_and_writes_nothing(place) -> None:
     shapes = load_ladders()["quick"].shapes
     baseline = [cell for cell in found["cells"] if (cell["design"], cell["seed"]) == ("pre-ln", 3)]
     assert [c["parameters"] for c in baseline] == [total_parameters(s, 4096) for s in shapes]
-    assert {cell["tokens"] for cell in found["cells"]} == {100_000 // 1024 * 1024}
+    assert {cell["tokens"] for cell in found["cells"]} == {100_000 // 256 * 256}
     total = found["total"]
     assert total["total_flops"] == sum(cell["total_flops"] for cell in found["cells"])
     seconds = [cell["seconds"] for cell in found["cells"]]

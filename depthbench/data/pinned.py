@@ -18,11 +18,11 @@ def open_pinned(ref: CorpusRef, cache_dir: Path | None = None) -> Corpus:
     for header in sorted((cache / "corpora").glob("*/header.json")):
         try:
             corpus = open_corpus(header.parent, verify=False)
+            if corpus.ref() == ref:
+                return open_corpus(header.parent)
         except DataError as error:
             others.append(str(error))
             continue
-        if corpus.ref() == ref:
-            return open_corpus(header.parent)
         if corpus.name == ref.name:
             others.append(f"{header.parent} has the hash {corpus.hash}")
     found = "; ".join(others) or "nothing is prepared there"

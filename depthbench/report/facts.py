@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from depthbench.report.lines import status_text
-from depthbench.report.values import count_range, joined, spelled_seconds
+from depthbench.report.values import count_range, joined, plain, spelled_seconds
 from depthbench.store import Record
 
 Fact = tuple[str, str]
@@ -55,7 +55,7 @@ def setup_facts(records: Sequence[Record]) -> list[Fact]:
         ("Evaluation", f"{first['evaluation_tokens']:,} tokens, hash {first['evaluation']}"),
         ("Unigram entropy", f"{joined(sorted(entropies)) or 'not recorded'} nats per token"),
         ("Budget", _budget(records)),
-        ("Optimiser", ", ".join(f"{n.replace('_', ' ')} {v:g}" for n, v in recipe.items())),
+        ("Optimiser", ", ".join(f"{n.replace('_', ' ')} {plain(v)}" for n, v in recipe.items())),
         ("Learning rates", joined(f"{rate:.3g}" for rate in _distinct(records, "learning_rate"))),
         ("Seed numbers", joined(str(seed) for seed in _distinct(records, "seed"))),
         ("Precision", first["precision"]),

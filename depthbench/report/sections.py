@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from depthbench.report.values import plain
 from depthbench.store import Record
 
 FIELDS = {
@@ -60,7 +61,7 @@ def _fixed_fields(record: Record) -> dict[str, str]:
     fields = {title: str(record[name]) for name, title in FIELDS.items() if name in record}
     fields["corpus"] = f"{record['corpus']} {record['corpus_hash']}"
     recipe = json.loads(record["recipe"])
-    return fields | {name.replace("_", " "): f"{value:g}" for name, value in recipe.items()}
+    return fields | {name.replace("_", " "): plain(value) for name, value in recipe.items()}
 
 
 def _amount(record: Record, alike: Sequence[Record]) -> str:

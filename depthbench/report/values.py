@@ -90,3 +90,8 @@ def spelled_seconds(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def plain(value: float | str) -> str:
+    """A setting as it was given."""
+    return value if isinstance(value, str) else f"{value:g}"

@@ -41,10 +41,12 @@ def save(
     Raises `CheckpointError` if it cannot be written; what was there stays.
     """
     tensors = dict(_tensors(model, optimizer))
-    metadata = {"progress": json.dumps(asdict(progress)), "sha256": _digest(tensors)}
+    target = folder / f"step-{progress.step:09d}.safetensors"
+    state = json.dumps(asdict(progress))
+    metadata = {"progress": state, "sha256": _digest(tensors, state)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / f"step-{progress.step:09d}.safetensors") as aside:
+        with replacing(target) as aside:
             save_file(tensors, aside, metadata)
     except (OSError, SafetensorError) as error:
         needed = sum(t.numel() * t.element_size() for t in tensors.values())
@@ -52,8 +54,11 @@ def save(
             f"no checkpoint could be written to {folder} ({error}): it needs {needed:,} bytes; "
             "free some space and start again, the previous checkpoint is whole"
         ) from error
-    for old in _newest_first(folder)[KEPT:]:
-        old.unlink()
+    newest = _newest_first(folder)
+    # Later ones were passed over as damaged: they must not take the place of sound ones.
+    later = [path for path in newest if path > target]
+    for old in (*later, *newest[len(later) + KEPT :], *folder.glob(".step-*.aside")):
+        old.unlink(missing_ok=True)
 
 
 def load_newest(
@@ -67,7 +72,7 @@ def load_newest(
     for path in _newest_first(folder):
         try:
             return _restore(path, model, optimizer), warnings
-        except (OSError, SafetensorError, KeyError, ValueError) as error:
+        except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
             warnings.append(f"{path} is damaged ({error}): an earlier checkpoint is used")
     return Progress(), warnings
 
@@ -112,10 +117,10 @@ def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[tuple[s
     return tensors
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    sha = hashlib.sha256()
+def _digest(tensors: Mapping[str, Tensor], progress: str) -> str:
+    sha = hashlib.sha256(progress.encode())
     for name in sorted(tensors):
-        sha.update(name.encode())
+        sha.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         sha.update(tensors[name].cpu().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
@@ -125,16 +130,19 @@ def _restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     with safe_open(path, "pt") as file:
         metadata: dict[str, Any] = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if _digest(tensors) != metadata["sha256"]:
+    if _digest(tensors, metadata["progress"]) != metadata["sha256"]:
         raise ValueError("its contents do not match its hash")
     progress = Progress(**json.loads(metadata["progress"]))
+    # All is looked up before anything is changed. There are no moments before the first step.
+    moments = ("step", "exp_avg", "exp_avg_sq") if progress.step else ()
+    found = []
     for name, parameter in model.named_parameters():
-        if tensors[f"weight/{name}"].shape != parameter.shape:
+        weight = tensors[f"weight/{name}"]
+        if weight.shape != parameter.shape:
             raise ValueError(f"{name} has another shape")
-    for name, parameter in model.named_parameters():
-        parameter.copy_(tensors[f"weight/{name}"])
-        optimizer.state[parameter] = {
-            key: tensors[f"{key}/{name}"].to(parameter.device if key != "step" else "cpu")
-            for key in ("step", "exp_avg", "exp_avg_sq")
-        }
+        found.append((parameter, weight, {key: tensors[f"{key}/{name}"] for key in moments}))
+    for parameter, weight, state in found:
+        parameter.copy_(weight)
+        if state:
+            optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
     return progress

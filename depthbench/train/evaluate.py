@@ -18,7 +18,7 @@ from depthbench.data import Corpus
 from depthbench.errors import InputError
 from depthbench.model.decoder import Decoder
 
-WINDOWS_AT_ONCE = 16
+TOKENS_AT_ONCE = 2048
 
 
 def evaluate(model: Decoder, corpus: Corpus, config: CellConfig) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def evaluate(model: Decoder, corpus: Corpus, config: CellConfig) -> dict[str, An
     device, precision = torch.device(config.device), config.precision
     for source, windows in windows_by_source(corpus, config).items():
         nats[source] = 0.0
-        for batch in _batches(windows):
+        for batch in _batches(windows, _windows_at_once(config)):
             ids = torch.from_numpy(batch.astype(np.int64)).to(device)
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
                 nll = model.token_nll(ids[:, :-1], ids[:, 1:])
@@ -63,5 +63,10 @@ def windows_by_source(corpus: Corpus, config: CellConfig) -> dict[str, NDArray[A
     return windows
 
 
-def _batches(windows: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (windows[i : i + WINDOWS_AT_ONCE] for i in range(0, len(windows), WINDOWS_AT_ONCE))
+def _windows_at_once(config: CellConfig) -> int:
+    """No more tokens than a training forward holds, unless that is fewer than is worth a call."""
+    return max(config.micro_batch_size, TOKENS_AT_ONCE // config.sequence_length)
+
+
+def _batches(windows: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
+    return (windows[i : i + size] for i in range(0, len(windows), size))

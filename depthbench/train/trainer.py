@@ -20,7 +20,7 @@ from depthbench.folder import CellFolder, Metrics, truncate_metrics
 from depthbench.model.decoder import Decoder, build_decoder
 from depthbench.train import checkpoint
 from depthbench.train.checkpoint import Progress
-from depthbench.train.evaluate import evaluate
+from depthbench.train.evaluate import evaluate, windows_by_source
 from depthbench.train.optimizer import (
     assert_each_has_gradient,
     assert_each_once,
@@ -69,6 +69,7 @@ def train(
         config.seed,
         config.device,
     )
+    windows_by_source(corpus, config)  # too short a stream shows now, not after the last step
     optimizer = build_optimizer(model, config.optimizer)
     assert_each_once(model, optimizer)
     progress, warnings = checkpoint.load_newest(folder.checkpoints_path, model, optimizer)

@@ -334,4 +334,3 @@ def test_a_run_and_its_resume_never_call_torch_load(
     asked = iter(range(9))
     train(config, folder, corpus, lambda: next(asked) == 2, checkpoint_seconds=0)
     assert train(config, folder, corpus).status == "done"
-

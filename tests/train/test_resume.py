@@ -30,7 +30,7 @@ sys.exit(main(Path(sys.argv[1]), checkpoint_seconds=0))
 """
 
 
-class Crash(Exception):
+class LostError(Exception):
     """Stands for a process that is gone: nothing after it is written."""
 
 
@@ -58,13 +58,26 @@ def stop_before(step: int) -> Callable[[], bool]:
     return lambda: next(asked) == step
 
 
+def steps_done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by every step that is computed: going on is not starting again."""
+    done: list[int] = []
+    real = trainer.batch
+
+    def batch(corpus: Corpus, seed: int, step: int, *sizes: int) -> Any:
+        done.append(step)
+        return real(corpus, seed, step, *sizes)
+
+    monkeypatch.setattr(trainer, "batch", batch)
+    return done
+
+
 def crash_in_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The process is lost while step `number`, counted from 0, is computed."""
     real = trainer.batch
 
     def batch(corpus: Corpus, seed: int, step: int, *sizes: int) -> Any:
         if step == number:
-            raise Crash
+            raise LostError
         return real(corpus, seed, step, *sizes)
 
     monkeypatch.setattr(trainer, "batch", batch)
@@ -140,14 +153,16 @@ def test_another_seed_is_another_run(whole, config, corpus, make_cell) -> None:
 
 @pytest.mark.parametrize("step", [0, 1, 2, 9, 10, 17, 39])
 def test_a_run_stopped_after_any_step_goes_on_bitwise(
-    step, whole, config, corpus, make_cell
+    step, whole, config, corpus, make_cell, monkeypatch
 ) -> None:
     folder = make_cell(config)
+    done = steps_done(monkeypatch)
     said: list[str] = []
     stopped = train(config, folder, corpus, stop_before(step), 1e9, said.append)
     assert (stopped.status, stopped.step, stopped.measures) == ("interrupted", step, None)
     assert not folder.model_path.exists()
     outcome = train(config, folder, corpus, checkpoint_seconds=1e9, say=said.append)
+    assert done == list(range(STEPS))
     assert said == []  # a sound checkpoint is not called damaged
     assert outcome.measures == whole[1].measures
     assert_same_run(whole[0], folder)
@@ -193,11 +208,13 @@ def test_a_run_lost_between_checkpoints_goes_on_from_the_last_one(
     with monkeypatch.context() as lost:
         lost.setattr(checkpoint, "save", every_seventh)
         crash_in_step(lost, crash)
-        with pytest.raises(Crash):
+        with pytest.raises(LostError):
             train(config, folder, corpus, checkpoint_seconds=0)
     newest = max(folder.checkpoints_path.glob("step-*"), default=Path("step-0")).stem
     assert int(newest.removeprefix("step-")) == crash // 7 * 7
+    done = steps_done(monkeypatch)
     outcome = train(config, folder, corpus, checkpoint_seconds=1e9)
+    assert done == list(range(crash // 7 * 7, STEPS))
     assert outcome.measures == expected.measures
     assert_same_run(straight, folder)
 
@@ -208,20 +225,18 @@ def test_a_run_lost_after_its_last_step_only_repeats_what_was_not_written(
     folder = make_cell(config)
 
     def lost(path: Path, model: object) -> None:
-        raise Crash
+        raise LostError
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_weights", lost)
-        with pytest.raises(Crash):
+        with pytest.raises(LostError):
             train(config, folder, corpus, checkpoint_seconds=0)
     outcome = train(config, folder, corpus, checkpoint_seconds=0)
     assert outcome.measures == whole[1].measures
     assert_same_run(whole[0], folder)
 
 
-def test_a_torn_last_line_of_the_metrics_is_written_again(
-    whole, config, corpus, make_cell
-) -> None:
+def test_a_torn_last_line_of_the_metrics_is_written_again(whole, config, corpus, make_cell) -> None:
     folder = make_cell(config)
     train(config, folder, corpus, stop_before(17), 1e9)
     with open(folder.metrics_path, "ab") as file:

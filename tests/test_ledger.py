@@ -1,0 +1,239 @@
+"""The ledger against published figures, built models and torch's own counter."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import residuals
+from depthbench import ledger as module
+from depthbench.config import CellConfig, DesignRef, Shape
+from depthbench.designs import lay_out
+from depthbench.ledger import (
+    disk_bytes,
+    forward_flops_per_token,
+    kv_cache_bytes,
+    ledger,
+    memory_bytes,
+    prefill_flops,
+)
+from depthbench.model.decoder import Decoder
+
+MIB, TERA = 2**20, 1e12
+VOCAB = 50_280
+ISO_TOTAL = {
+    16: Shape(layers=16, d_model=1216, ffn=3248, heads=16),
+    20: Shape(layers=20, d_model=1120, ffn=2992, heads=16),
+    24: Shape(layers=24, d_model=1024, ffn=2736, heads=16),
+    28: Shape(layers=28, d_model=960, ffn=2560, heads=16),
+    32: Shape(layers=32, d_model=896, ffn=2400, heads=16),
+    42: Shape(layers=42, d_model=800, ffn=2144, heads=16),
+    70: Shape(layers=70, d_model=640, ffn=1712, heads=16),
+}
+L84 = Shape(layers=84, d_model=544, ffn=1456, heads=16)
+# What each design adds at 16, 20, 24, 28, 32, 42 and 70 layers of the 405M ladder and at 84 of the
+# 302M-backbone ladder. All six published definitions are the ones used here.
+ADDED = {
+    "hc": (234304, 269840, 296160, 324016, 345728, 405384, 541240, 552720),
+    "mhc": (3736416, 4301880, 4719888, 5162472, 5506752, 6453468, 8605380, 8778168),
+    "full-attnres": (77824, 89600, 98304, 107520, 114688, 134400, 179200, 182784),
+    "sandwich-ln": (38912, 44800, 49152, 53760, 57344, 67200, 89600, 91392),
+    "keel": (37696, 43680, 48128, 52800, 56448, 66400, 88960, 90848),
+    "moda": (44359680, 47667200, 48234496, 49766400, 49774592, 52480000, 56524800, 49125376),
+}
+BACKBONE = (284252160, 301459200, 302432256, 309711360, 309256192, 323702400, 344870400, 299126016)
+TOTAL = (406534336, 414087520, 405406720, 406249920, 399358848, 404151200, 409229440, 353831200)
+GROUPED = Shape(layers=3, d_model=48, ffn=144, heads=4, kv_heads=2)
+SQUARE = Shape(layers=5, d_model=64, ffn=176, heads=4)
+
+
+def cell(design: str, shape: Shape, vocab: int = VOCAB, **changes: Any) -> CellConfig:
+    document = {
+        "suite": "unit",
+        "ladder": "inline",
+        "design": {"name": design, "version": residuals.get(design).version},
+        "shape": shape.model_dump(),
+        "corpus": {"name": "none", "hash": "a", "tokenizer_hash": "b", "vocab_size": vocab},
+        "sequence_length": 128,
+        "batch_size": 8,
+        "micro_batch_size": 8,
+        "steps": 10,
+        "optimizer": {"learning_rate": 1e-3},
+        "evaluation": {"tokens": 8},
+        "norm_eps": 1e-6,
+        "seed": 0,
+    }
+    return CellConfig.model_validate(document | changes)
+
+
+def on_meta(design: str, shape: Shape, vocab: int) -> Decoder:
+    laid_out = lay_out(DesignRef(name=design, version=residuals.get(design).version), shape, 1e-6)
+    with torch.device("meta"):
+        return Decoder(shape, vocab, laid_out)
+
+
+@pytest.mark.parametrize("design", ADDED)
+def test_added_parameters_are_the_published_ones(design) -> None:
+    for shape, added in zip((*ISO_TOTAL.values(), L84), ADDED[design], strict=True):
+        assert ledger(cell(design, shape)).added == added
+
+
+def test_backbones_and_totals_are_the_published_ones() -> None:
+    for index, shape in enumerate((*ISO_TOTAL.values(), L84)):
+        for design in ("pre-ln", "mhc"):
+            costs = ledger(cell(design, shape))
+            added = ADDED["mhc"][index] if design == "mhc" else 0
+            assert costs.backbone == BACKBONE[index]
+            assert costs.parameters == TOTAL[index] + added
+            assert costs.added_by_design_share == pytest.approx(added / BACKBONE[index])
+
+
+def test_shares_at_paper_scale_are_as_the_protocol_says() -> None:
+    """MoDA adds 11 to 14 % of the total at 400M, mHC 1 to 2 %."""
+    for design, low, high in (("moda", 0.105, 0.14), ("mhc", 0.009, 0.0211)):
+        for index in range(7):
+            assert low < ADDED[design][index] / TOTAL[index] < high
+
+
+@pytest.mark.parametrize("design", residuals.names())
+@pytest.mark.parametrize("shape", [SQUARE, GROUPED], ids=["mha", "gqa"])
+def test_parameters_are_those_of_the_built_model(design, shape) -> None:
+    costs = ledger(cell(design, shape, vocab=100))
+    model = on_meta(design, shape, 100)
+    assert costs.parameters == sum(p.numel() for p in model.parameters())
+    outside = 2 * 100 * shape.d_model + shape.d_model
+    assert costs.backbone + costs.added == costs.parameters - outside
+    assert ledger(cell("pre-ln", shape, vocab=100)).added == 0
+
+
+def test_prefill_flops_are_the_published_ones() -> None:
+    """3.0 → 4.4 TFLOP measured from aspect ratio 76 to 9.1; the formula gives 2.98 and 4.33."""
+    for layers, published in ((16, 2.98), (70, 4.33)):
+        costs = ledger(cell("pre-ln", ISO_TOTAL[layers]))
+        assert costs.prefill_flops / TERA == pytest.approx(published, abs=0.005)
+    shape = ISO_TOTAL[70]
+    mixing = [ledger(cell(design, shape)).prefill_flops for design in ("full-attnres", "pre-ln")]
+    assert (mixing[0] - mixing[1]) / TERA == pytest.approx(0.1, abs=0.01)
+
+
+def test_the_cache_is_the_published_one_and_the_same_for_every_design() -> None:
+    for layers, mib in ((16, 304), (24, 384), (32, 448), (42, 525), (70, 700)):
+        for design in ("pre-ln", "moda", "full-attnres"):
+            costs = ledger(cell(design, ISO_TOTAL[layers]))
+            assert costs.kv_cache_bytes == mib * MIB
+    assert kv_cache_bytes(ISO_TOTAL[70]) > 2 * kv_cache_bytes(ISO_TOTAL[16])
+    # Half the key-value heads, half the cache: 2 · 3 layers · 2 heads · 12 · 100 tokens · 2 bytes.
+    assert kv_cache_bytes(GROUPED, 100) == 2 * 3 * 2 * 12 * 100 * 2
+
+
+@pytest.mark.parametrize("design", residuals.names())
+@pytest.mark.parametrize("shape", [SQUARE, GROUPED], ids=["mha", "gqa"])
+def test_flops_agree_with_the_counter(design, shape) -> None:
+    """The counter sees whole T², no elementwise mixing; a backward pass costs twice a forward."""
+    length, vocab = 256, 400
+    model = on_meta(design, shape, vocab)
+    tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
+    with FlopCounterMode(display=False) as forward:
+        logits = model.logits(tokens)
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()
+    routing = model.design.routing_flops()
+    counted = forward.get_total_flops() / length
+    half = 2 * shape.layers * shape.d_model * length
+    per_token = forward_flops_per_token(shape, vocab, length, model.design)
+    assert per_token - routing.mixing + half == pytest.approx(counted, rel=0.01)
+    assert backward.get_total_flops() == pytest.approx(2 * forward.get_total_flops(), rel=0.01)
+    costs = ledger(cell(design, shape, vocab, sequence_length=length))
+    assert costs.train_flops_per_token == 3 * per_token
+    head = 2 * vocab * shape.d_model
+    without_head = (counted - head - half + routing.mixing) * length
+    assert prefill_flops(shape, model.design, length) == pytest.approx(without_head, rel=0.01)
+
+
+def test_the_run_costs_its_tokens() -> None:
+    costs = ledger(cell("hc", SQUARE, steps=7, batch_size=4, micro_batch_size=2))
+    assert costs.total_flops == costs.train_flops_per_token * 7 * 4 * 128
+
+
+def test_pre_ln_flops_in_closed_form() -> None:
+    """Per token, T = 10: twice every matrix entry, 2·d·T a layer of attention, the head."""
+    shape = Shape(layers=1, d_model=4, ffn=8, heads=2, kv_heads=1)
+    design = lay_out(DesignRef(name="pre-ln", version=1), shape, 1e-6)
+    matrices = 4 * 4 + 4 * 2 + 4 * 2 + 4 * 4 + 3 * 4 * 8
+    expected = 2 * matrices + 2 * 4 * 10 + 2 * 100 * 4
+    assert forward_flops_per_token(shape, 100, 10, design) == expected
+
+
+def test_disk_holds_two_checkpoints_one_being_written_and_the_weights() -> None:
+    assert disk_bytes(1_000_000) >= 3 * 12_000_000 + 4_000_000
+
+
+MEASURE = """
+import os, sys, tempfile
+from pathlib import Path
+from types import SimpleNamespace
+import numpy as np
+import depthbench.cell, residuals
+from depthbench.config import CellConfig
+from depthbench.data import Corpus
+from depthbench.folder import CellFolder
+from depthbench.train.trainer import train
+
+residuals.names()
+tokens = (np.arange(20_000) * 7919 % 4096).astype(np.uint16)
+header = SimpleNamespace(name="made", hash="ab")
+corpus = Corpus(Path(), header, tokens, {"made": tokens}, {}, np.ones(4096, np.int32))
+for line in sys.stdin:
+    if os.fork() == 0:
+        train(CellConfig.model_validate_json(line), CellFolder(Path(tempfile.mkdtemp())), corpus)
+        status = Path("/proc/self/status").read_text()
+        print(status.partition("VmHWM:")[2].split()[0], flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_memory_estimate_is_above_the_peak_and_not_absurd(tmp_path) -> None:
+    """A whole training step and an evaluation at the quick suite's deepest shape."""
+    shape = Shape(layers=16, d_model=48, ffn=128, heads=2)
+    cells = [
+        cell(design, shape, 4096, steps=1, evaluation={"tokens": 2048}, norm_eps=1e-10)
+        for design in ("pre-ln", "mhc", "full-attnres", "moda")
+    ]
+    # Too long for the backend that keeps blocks, MoDA has whole matrices of probabilities; and an
+    # evaluation of four windows must fit into what a micro-batch of one needs.
+    wide = Shape(layers=3, d_model=32, ffn=96, heads=8)
+    long = {"sequence_length": 1536, "batch_size": 1, "micro_batch_size": 1, "steps": 1}
+    cells.append(cell("moda", wide, 4096, evaluation={"tokens": 4 * 1536}, **long))
+    root = str(Path(module.__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": root, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE],
+        input="".join(config.model_dump_json() + "\n" for config in cells),
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    peaks = [int(line) * 1024 for line in done.stdout.split()]
+    for config, peak in zip(cells, peaks, strict=True):
+        estimate = memory_bytes(config, ledger(config).parameters)
+        assert peak < estimate < 3 * peak, config.design.name
+
+
+def test_memory_grows_with_what_is_kept() -> None:
+    base = cell("pre-ln", SQUARE)
+    bytes_of = {"base": memory_bytes(base, 10**6)}
+    bytes_of["parameters"] = memory_bytes(base, 2 * 10**6)
+    bytes_of["micro"] = memory_bytes(cell("pre-ln", SQUARE, micro_batch_size=4), 10**6)
+    assert bytes_of["parameters"] - bytes_of["base"] >= 16 * 10**6  # weights, gradients, moments
+    idle = memory_bytes(cell("pre-ln", SQUARE, batch_size=1, micro_batch_size=1), 0)
+    assert bytes_of["micro"] < bytes_of["base"]
+    assert idle > 240 * MIB  # a process with torch loaded
