@@ -51,7 +51,7 @@ def main(path: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> int:
         try:
             corpus = open_pinned(config.corpus)
             outcome = train(config, folder, corpus, stop, checkpoint_seconds)
-        except (Exception, MemoryError) as error:
+        except Exception as error:
             expected = isinstance(error, DepthbenchError | DesignError)
             if not expected:
                 traceback.print_exc()
