@@ -26,8 +26,8 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_FLAGS)
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
 	$(BIN)/mypy
 
 bench: export OMP_NUM_THREADS = 1

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import Compare  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -12,6 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import residuals
 from depthbench.config import DesignRef, Shape
 from depthbench.model.decoder import build_decoder
+
+Compare = Callable[[str, Callable[[], object], Callable[[], object], str], None]
 
 VOCABULARY, SEQUENCES, LENGTH = 4096, 8, 256
 WIDE = Shape(layers=8, d_model=128, ffn=352, heads=4)
