@@ -14,6 +14,7 @@ keys are `q∘gain` in order of visits, gathered once a forward; rows are the lo
 v_0 … v_n for the next consumer, then for the one after it, and so on.
 """
 
+from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ class AttnRes(Design):
     family = "access"
     version = 1
     paper = "2603.15031"
+    positional = True
 
     def __init__(self, stack: Stack, group: int) -> None:
         super().__init__(stack)
@@ -77,21 +79,68 @@ class AttnRes(Design):
         return self.norms[k](mixed), depth.flat()
 
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
-        keys, sources, partial, rows = self._unflatten(visit, carry)
+        keys, sources, partial, rows = self._unflatten(carry, self.stack.num_visits - visit)
         total = partial[0] + y_BTD if partial else y_BTD.to(sources[0].dtype)
         if (visit + 1) % self.group:
             return _Depth(keys, sources, (total,), rows).flat()
+        return self._completed(keys, sources, total, rows).flat()
+
+    def _completed(
+        self, keys: Tensor, sources: State, total: Tensor, rows: tuple[State, ...]
+    ) -> _Depth:
         total = shared(total)
         added = self._logits(keys[len(keys) - len(rows) :], total)
         rows = tuple((*old, new) for old, new in zip(rows, added, strict=True))
-        return _Depth(keys, (*sources, total), (), rows).flat()
+        return _Depth(keys, (*sources, total), (), rows)
 
     def finish(self, state: State) -> Tensor:
-        return self.mix(self.stack.num_visits, state)[0]
+        return self.read_out(self.stack.num_visits, state)
+
+    def read_out(self, visit: int, state: State) -> Tensor:
+        return self.mix(visit, state)[0]
+
+    def depth_state(self, visit: int, state: State) -> Tensor:
+        return self.read_out(visit, state)
+
+    def skip(self, visit: int, state: State, copy: bool = False) -> State:
+        depth = self._before(visit, state)
+        for left_out in (visit, visit + 1):
+            keys, sources, partial, rows = depth._replace(rows=depth.rows[min(left_out, 1) :])
+            if partial and (left_out + 1) % self.group == 0:
+                depth = self._completed(keys, sources, partial[0], rows)
+            else:
+                depth = _Depth(keys, sources, partial, rows)
+        if copy:
+            newest = 0 if depth.partial else 1
+            num_older = len(depth.sources) - newest
+            older = tuple(torch.full_like(row, -torch.inf) for row in depth.rows[0][:num_older])
+            first = (*older, *depth.rows[0][num_older:])
+            depth = depth._replace(rows=(first, *depth.rows[1:]))
+        return depth.flat()
+
+    def exchange(self, visit: int, other: int, state: State) -> State:
+        # With a block travel the consumers of its MLP and at its right boundary.
+        depth = self._before(visit, state)
+        rows, order = list(depth.rows), list(range(len(depth.keys_CD)))
+        first = len(order) - len(rows)
+        for step in (0, 1):
+            a, b = visit + step, other + step  # consumer c, the first of which is 1, has row c - 1
+            order[a], order[b] = b, a
+            rows[a - first], rows[b - first] = rows[b - first], rows[a - first]
+        return depth._replace(keys_CD=depth.keys_CD[order], rows=tuple(rows)).flat()
+
+    def path_weights(self, states: Sequence[State]) -> Iterator[Tensor]:
+        for visit, state in enumerate(states):
+            weights = self.mix(visit, state)[1]
+            source_of = [0, *(1 + output // self.group for output in range(visit))]
+            yield weights[source_of]
+
+    def running_weight(self, visit: int, state: State) -> Tensor | None:
+        return self.mix(visit, state)[1][-1] if self._before(visit, state).partial else None
 
     def mix(self, visit: int, state: State) -> tuple[Tensor, Tensor, _Depth]:
         """What the consumer at `visit` reads, its weights (S, B, T), and the state after it."""
-        depth = self._unflatten(visit, state)
+        depth = self._before(visit, state)
         keys, sources, partial, rows = depth
         logits = rows[0]
         if partial:
@@ -101,14 +150,17 @@ class AttnRes(Design):
         mixed = weighted_sum(weights, (*sources, *partial))
         return mixed, weights, depth._replace(rows=rows[1:])
 
-    def _unflatten(self, visit: int, state: State) -> _Depth:
-        num_sources = 1 + visit // self.group
-        num_partial = 1 if visit % self.group else 0
-        first_row = 1 + num_sources + num_partial
-        rows = tuple(state[i : i + num_sources] for i in range(first_row, len(state), num_sources))
-        return _Depth(
-            state[0], state[1 : 1 + num_sources], state[1 + num_sources : first_row], rows
-        )
+    def _before(self, visit: int, state: State) -> _Depth:
+        return self._unflatten(state, self.stack.num_visits + 1 - max(visit, 1))
+
+    def _unflatten(self, state: State, num_consumers: int) -> _Depth:
+        """Read off the state itself: blocks that were left out have added no source."""
+        num_wide = sum(tensor.dim() == 3 for tensor in state)
+        first_row = 1 + num_wide
+        num_sources = (len(state) - first_row) // num_consumers
+        rows = (state[i : i + num_sources] for i in range(first_row, len(state), num_sources))
+        wide = state[1:first_row]
+        return _Depth(state[0], wide[:num_sources], wide[num_sources:], tuple(rows))
 
     def _logits(self, keys_CD: Tensor, source_BTD: Tensor) -> State:
         return normed_product(keys_CD, source_BTD, self.stack.norm_eps).unbind(0)

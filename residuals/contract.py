@@ -12,7 +12,7 @@ written back, how the state starts from the embedding, and how it is read out be
 
 State and carry are flat tuples of tensors and the only memory between calls: a design keeps nothing
 on itself, so that checkpointing, loops, compilation and sharding work. Everything it does is local
-to a token.
+to a token. What probes ask of it stands in `residuals.probing`.
 """
 
 from abc import ABC, abstractmethod
@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from residuals.norms import LayerNorm, RMSNorm
 from residuals.parameters import Declared
-
-State = tuple[Tensor, ...]
+from residuals.probing import Probed
+from residuals.probing import State as State
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Sequence(Protocol):
         """
 
 
-class Design(Declared, ABC):
+class Design(Probed, Declared, ABC):
     """One residual rule. Subclass, set the class attributes, decorate with `@register`.
 
     Options are the keyword-only arguments of `__init__`, with their defaults; they are recorded in
@@ -124,10 +124,6 @@ class Design(Declared, ABC):
     ) -> tuple[Tensor, State]:
         """Attention output (B, T, H, d) and carry; only cross-layer attention overrides it."""
         return seq(q, k_, v), carry
-
-    def finish(self, state: State) -> Tensor:
-        """What the final norm reads (B, T, D)."""
-        return state[0]
 
     def init_gain(self, role: str, fan_in: int, fan_out: int) -> float:
         """Factor on the base standard deviation of the matrix `q k v o gate up down`."""

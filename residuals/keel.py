@@ -1,6 +1,6 @@
 """KEEL (arXiv 2601.19895)."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from residuals.contract import Design, RoutingFlops, Stack, State
 from residuals.post_ln import scaled_sum
@@ -24,8 +24,12 @@ class InnerOuterNorm(Design):
         return self.norms[k](state[0]), state
 
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
-        outer = self.output_norms[k - self.first_outer]
-        return (outer(scaled_sum(carry[0], self.alpha, y_BTD)),)
+        return (self._outer(k, visit)(scaled_sum(carry[0], self.alpha, y_BTD)),)
+
+    def _outer(self, k: int, visit: int) -> nn.Module:
+        # A sublayer without an outer norm of its own, run at a later place, finds that place's.
+        owner = k if k >= self.first_outer else visit % self.stack.num_sublayers
+        return self.output_norms[owner - self.first_outer]
 
     def num_extra_params(self) -> int:
         return (self.stack.num_sublayers - self.first_outer) * self.stack.d_model
@@ -48,6 +52,7 @@ class KEEL(InnerOuterNorm):
     version = 1
     family = "norm"
     paper = "2601.19895"
+    positional = True  # the first block's rule stays at the first place
 
     def __init__(
         self,
@@ -72,7 +77,7 @@ class KEEL(InnerOuterNorm):
         if not self.first_block_rule or visit > 1:
             return super().write(k, visit, carry, y_BTD)
         added = scaled_sum(carry[0], 1.0, y_BTD)
-        return (added if visit == 0 else self.output_norms[k - self.first_outer](added),)
+        return (added if visit == 0 else self._outer(k, visit)(added),)
 
     def num_extra_params(self) -> int:
         inner = 0 if self.inner_norm else self.stack.num_sublayers * self.stack.d_model

@@ -1,9 +1,13 @@
 """MoDA, Mixture-of-Depths Attention (arXiv 2603.15619)."""
 
+from collections.abc import Iterator, Sequence
+
 from torch import Tensor, nn
 
-from residuals.contract import Design, RoutingFlops, Sequence, Stack, State
+from residuals.contract import Design, RoutingFlops, Stack, State
+from residuals.contract import Sequence as Positions
 from residuals.parameters import BASE_STD, ROUTING_DYNAMIC, Declared, truncated_normal
+from residuals.probing import unit_paths
 from residuals.registry import register
 from residuals.slots import shared
 
@@ -49,6 +53,7 @@ class MoDA(Design):
     version = 1
     family = "access"
     paper = "2603.15619"
+    positional = True  # the last place writes no slot
 
     def __init__(
         self, stack: Stack, *, depthbench_rope: bool = False, post_norm: bool = False
@@ -68,7 +73,7 @@ class MoDA(Design):
         return x_BTD, state
 
     def attend(
-        self, k: int, visit: int, carry: State, q: Tensor, k_: Tensor, v: Tensor, seq: Sequence
+        self, k: int, visit: int, carry: State, q: Tensor, k_: Tensor, v: Tensor, seq: Positions
     ) -> tuple[Tensor, State]:
         slot = (_slot(k_), _slot(v))
         if len(carry) == 1:
@@ -79,6 +84,9 @@ class MoDA(Design):
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
         y_BTD = self.norms[k](y_BTD) if self.post_norm else y_BTD
         return (carry[0] + y_BTD, *carry[1:])
+
+    def path_weights(self, states: Sequence[State]) -> Iterator[Tensor]:
+        return unit_paths(states)
 
     def num_extra_params(self) -> int:
         width = 2 * self.stack.num_kv_heads * self.stack.head_dim

@@ -1,9 +1,12 @@
 """Pre-LN, the baseline (Xiong et al., arXiv 2002.04745)."""
 
+from collections.abc import Iterator, Sequence
+
 from torch import Tensor
 
 from residuals.contract import Design, RoutingFlops, Stack, State
 from residuals.norms import RMSNorm
+from residuals.probing import unit_paths
 from residuals.registry import register
 
 
@@ -29,6 +32,9 @@ class PreLN(Design):
 
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
         return (carry[0] + y_BTD,)
+
+    def path_weights(self, states: Sequence[State]) -> Iterator[Tensor]:
+        return unit_paths(states)
 
     def llama_gains(self) -> list[Tensor] | None:
         # A rule derived from this one is another function.

@@ -1,8 +1,11 @@
 """Sandwich-LN (CogView, arXiv 2105.13290, section 2.3); Peri-LN (arXiv 2502.02732) as an option."""
 
+from collections.abc import Iterator, Sequence
+
 from torch import Tensor, nn
 
 from residuals.contract import Design, RoutingFlops, Stack, State
+from residuals.probing import unit_paths
 from residuals.registry import register
 
 
@@ -34,6 +37,10 @@ class SandwichLN(Design):
 
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
         return (carry[0] + self.output_norms[k](y_BTD),)
+
+    def path_weights(self, states: Sequence[State]) -> Iterator[Tensor]:
+        # Of the normed outputs, which are what joins the stream.
+        return unit_paths(states)
 
     def num_extra_params(self) -> int:
         num_norms = self.stack.num_sublayers + (not isinstance(self.embedding_norm, nn.Identity))

@@ -4,6 +4,8 @@ Coefficients are computed with the tokens on the last axes, so that work over th
 along contiguous memory.
 """
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 
@@ -45,6 +47,26 @@ class Streams(Design):
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
         mixed_BTMD, write_BTM = carry
         return (torch.addcmul(mixed_BTMD, write_BTM.unsqueeze(-1), y_BTD.unsqueeze(-2)),)
+
+    def depth_state(self, visit: int, state: State) -> Tensor:
+        return state[0].flatten(2)
+
+    def streams_of(self, state: State) -> Tensor:
+        return state[0]
+
+    def mixing(self, k: int, visit: int, state: State) -> Tensor:
+        return self.coefficients(k, state[0])[0][1:].movedim(0, -2)
+
+    def path_weights(self, states: Sequence[State]) -> Iterator[Tensor]:
+        B, T, m, _ = states[0][0].shape
+        carried_SBTM = states[0][0].new_ones(1, B, T, m)
+        for visit, state in enumerate(states[:-1]):
+            mix_RBTM, write_BTM = self.coefficients(visit % self.stack.num_sublayers, state[0])
+            yield (carried_SBTM * mix_RBTM[0]).sum(-1)
+            carried_SBTM = torch.einsum("sbtm,rbtm->sbtr", carried_SBTM, mix_RBTM[1:])
+            carried_SBTM = torch.cat((carried_SBTM, write_BTM.unsqueeze(0)))
+        # The read-out is linear in the streams: it weighs their shares alike.
+        yield self.finish((carried_SBTM.unsqueeze(-1),)).squeeze(-1)
 
     def mixing_flops(self) -> tuple[int, int]:
         """Of one sublayer and token: the product `mix·H`, and the output's sum into the streams."""

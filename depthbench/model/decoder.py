@@ -15,7 +15,7 @@ from depthbench.model import attention
 from depthbench.model.layers import MLP, Attention, Projection, base_normal
 from depthbench.model.loss import summed_nll, token_nll
 from depthbench.model.rotary import Rotary
-from residuals import WEIGHT, Declared, Design, State, initialise
+from residuals import WEIGHT, Declared, Design, Sequence, State, initialise
 from residuals.norms import RMSNorm
 
 ROPE_THETA = 10_000.0
@@ -63,14 +63,21 @@ class Block(nn.Module):
         self.attention = Attention(shape, design.init_gain)
         self.mlp = MLP(shape, design.init_gain)
 
-    def forward(
-        self, k: int, visit: int, design: Design, state: State, seq: CausalSequence
-    ) -> State:
+    def forward(self, k: int, visit: int, design: Design, state: State, seq: Sequence) -> State:
+        return self.halves(k, visit, design, state, seq)[-1][0]
+
+    def halves(
+        self, k: int, visit: int, design: Design, state: State, seq: Sequence
+    ) -> tuple[tuple[State, Tensor], tuple[State, Tensor]]:
+        """State after, and output of, the attention sublayer and the MLP."""
         x, carry = design.read(k, visit, state)
         o, carry = design.attend(k, visit, carry, *self.attention.project(x), seq)
-        state = design.write(k, visit, carry, self.attention.output(o))
-        x, carry = design.read(k + 1, visit + 1, state)
-        return design.write(k + 1, visit + 1, carry, self.mlp(x))
+        from_attention = self.attention.output(o)
+        between = design.write(k, visit, carry, from_attention)
+        x, carry = design.read(k + 1, visit + 1, between)
+        from_mlp = self.mlp(x)
+        state = design.write(k + 1, visit + 1, carry, from_mlp)
+        return (between, from_attention), (state, from_mlp)
 
 
 class Decoder(nn.Module):
@@ -87,16 +94,19 @@ class Decoder(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """What the head multiplies: (B, T, D)."""
-        weight = self.embedding.weight
-        positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        rotary = Rotary.at(positions, self.shape.head_dim, ROPE_THETA, weight.dtype)
-        seq = CausalSequence(rotary)
+        seq = self.sequence(tokens_BT.shape[1])
         state = self.design.start(self.embedding(tokens_BT))
         for visit in range(0, self.design.stack.num_visits, 2):
             k = visit % self.design.stack.num_sublayers
             state = self.blocks[k // 2](k, visit, self.design, state, seq)
         x_BTD: Tensor = self.final_norm(self.design.finish(state))
         return x_BTD
+
+    def sequence(self, length: int) -> CausalSequence:
+        """Causal mixing over `length` positions from the first."""
+        weight = self.embedding.weight
+        positions = torch.arange(length, device=weight.device)
+        return CausalSequence(Rotary.at(positions, self.shape.head_dim, ROPE_THETA, weight.dtype))
 
     def logits(self, tokens_BT: Tensor) -> Tensor:
         """(B, T, V)."""
