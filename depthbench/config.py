@@ -107,6 +107,15 @@ class Evaluation(Frozen):
     points: int = Field(1, ge=1, description="evenly spaced in tokens; the last is the end")
 
 
+class Measures(Frozen):
+    """What is asked of a cell once it is trained. It changes nothing of the training."""
+
+    probes: tuple[str, ...] = Field((), description="layer probes, by name")
+    windows: int = Field(8, ge=1, description="held-out windows that probes see")
+    domains: tuple[str, ...] = Field((), description="domains whose sets are scored, by name")
+    limit: int | None = Field(None, ge=1, description="items of a set at most; all by default")
+
+
 class CellConfig(Frozen):
     """One training run. `steps * batch_size * sequence_length` tokens are seen."""
 
@@ -123,6 +132,7 @@ class CellConfig(Frozen):
     budget: Literal["tokens", "flops"] = "tokens"
     optimizer: Optimizer
     evaluation: Evaluation
+    measures: Measures = Measures()
     norm_eps: float = Field(gt=0)
     precision: Precision = "fp32"
     device: str = "cpu"
@@ -148,8 +158,9 @@ class CellConfig(Frozen):
         return self.steps * self.tokens_per_step
 
     def digest(self) -> str:
-        """16 hex digits that name this experiment."""
-        canonical = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+        """16 hex digits that name this experiment: all but what is measured afterwards."""
+        training = self.model_dump(exclude={"measures"})
+        canonical = json.dumps(training, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def folder_name(self) -> str:

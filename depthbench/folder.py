@@ -177,6 +177,14 @@ class CellFolder:
         return self.path / "result.json"
 
     @property
+    def probes_path(self) -> Path:
+        return self.path / "probes"
+
+    @property
+    def domains_path(self) -> Path:
+        return self.path / "domains.json"
+
+    @property
     def lock_path(self) -> Path:
         return self.path / "lock"
 
@@ -192,7 +200,7 @@ class CellFolder:
 
     def check(self, config: CellConfig) -> None:
         """An `InputError` if the folder already belongs to a different experiment."""
-        if self.config_path.exists() and self.config() != config:
+        if self.config_path.exists() and self.config().digest() != config.digest():
             raise InputError(
                 f"{self.config_path} holds a different experiment than the cell of that name: "
                 "move the folder away or choose another output folder"

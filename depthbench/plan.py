@@ -106,6 +106,7 @@ def _config(
         budget="flops" if suite.budget.flops is not None else "tokens",
         optimizer=suite.optimizer_for(design.name),
         evaluation=suite.evaluation,
+        measures=suite.measures,
         norm_eps=suite.norm_eps,
         precision=suite.precision,
         device=suite.device,

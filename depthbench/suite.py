@@ -13,6 +13,7 @@ from depthbench.config import (
     Evaluation,
     Frozen,
     Match,
+    Measures,
     Optimizer,
     OptimizerRecipe,
     Precision,
@@ -126,6 +127,7 @@ class Suite(Frozen):
             Evaluation, read_yaml(asset("evals/validation.yaml")), "evals/validation.yaml"
         )
     )
+    measures: Measures = Measures()
     norm_eps: float = Field(default_factory=lambda data: data["ladder"].norm_eps, gt=0)
     precision: Precision = "fp32"
     device: str = Field("cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$")

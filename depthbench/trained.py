@@ -63,7 +63,7 @@ def checked(path: Path) -> CellFolder:
         residuals.get(trained_with)
     except DesignError as error:
         raise InputError(
-            f"{path} was trained with {trained_with}, and here is no such design ({error}): measure "
-            "it with the version of depthbench that trained it, or load its design with --plugin"
+            f"{path} was trained with {trained_with}, and here is no such design ({error}): "
+            "measure it with the depthbench that trained it, or load its design with --plugin"
         ) from error
     return folder
