@@ -3,7 +3,7 @@
 import signal
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,7 @@ from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, DepthbenchError
 from depthbench.executors.local import watch_parent
 from depthbench.folder import SCHEMA, CellFolder, last_training_record, read_metrics, write_json
 from depthbench.ledger import ledger
+from depthbench.measure import StoppedError, check, measure
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
 
@@ -50,7 +51,11 @@ def main(path: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> int:
         started = datetime.now(UTC)
         try:
             corpus = open_pinned(config.corpus)
+            check(corpus, config)
             outcome = train(config, folder, corpus, stop, checkpoint_seconds)
+            missing = measure(folder, corpus, stop) if outcome.status == "done" else {}
+        except StoppedError:
+            outcome, missing = replace(outcome, status="interrupted", measures=None), {}
         except Exception as error:
             expected = isinstance(error, DepthbenchError | DesignError)
             if not expected:
@@ -62,8 +67,8 @@ def main(path: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> int:
             result = _result(config, started, "failed", step=step, error=message)
             write_json(folder.result_path, result)
             return EXIT_FAILED
-        unigram = corpus.unigram_entropy
-        write_json(folder.result_path, _ended(config, folder, started, outcome, unigram))
+        result = _ended(config, folder, started, outcome, corpus.unigram_entropy)
+        write_json(folder.result_path, result | {"not_measured": missing})
         return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
 
 
@@ -78,6 +83,8 @@ def _ended(
     result = _result(config, started, outcome.status, step=outcome.step, measures=measures)
     result["ledger"] = {
         **ledger(config).as_dict(),
+        "activation_bytes": outcome.activation_bytes,
+        "device_hours": outcome.seconds / 3600,
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "tokens_per_second": outcome.tokens_per_second,
         "step_seconds": outcome.step_seconds,

@@ -10,6 +10,7 @@ from depthbench import __version__
 from depthbench.console import Reporting, bars, print_json, print_table, size
 from depthbench.errors import EXIT_FAILED, InputError
 from depthbench.listings import COLUMNS, KINDS, Kind
+from depthbench.measure_verbs import AsJson, Plugins, evaluate, export, load_plugins, probe
 
 app = typer.Typer(
     cls=Reporting,
@@ -23,17 +24,15 @@ shapes_app = typer.Typer(no_args_is_help=True)
 data_app = typer.Typer(no_args_is_help=True)
 app.add_typer(shapes_app, name="shapes")
 app.add_typer(data_app, name="data")
+app.command()(probe)
+app.command("eval")(evaluate)
+app.command()(export)
 
 SuiteName = Annotated[str, typer.Argument(help="A shipped suite, or the path of a YAML file.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Override a value, as in seeds=[1,2]."),
 ]
-Plugins = Annotated[
-    list[Path] | None,
-    typer.Option("--plugin", metavar="FILE", help="A Python file that registers designs."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Cells at once; default: as cores allow.")]
 
 
@@ -66,7 +65,7 @@ def list_(
     """Show designs, ladders, suites and corpora."""
     from depthbench import listings
 
-    _load(plugin)
+    load_plugins(plugin)
     found = {each: listings.records(each) for each in (KINDS if kind is None else (kind,))}
     if as_json:
         print_json(found if kind is None else found[kind])
@@ -90,7 +89,7 @@ def plan(
     from depthbench.progress import clock
     from depthbench.suite import load_suite
 
-    _load(plugin)
+    load_plugins(plugin)
     loaded = load_suite(suite, overrides or ())
     prepared = corpora.prepared_ref(loaded.corpus, loaded.local)
     known = prepared or corpora.declared_ref(loaded.corpus, loaded.local)
@@ -118,17 +117,19 @@ def run(
     out: Annotated[Path, typer.Option(help="Results go to OUT/<suite>.")] = Path("runs"),
 ) -> None:
     """Run the cells of a suite that are not finished. Typed again, it goes on."""
-    from depthbench import corpora, matrix
+    from depthbench import corpora, domains, matrix
     from depthbench import plan as planning
     from depthbench.suite import load_suite
 
-    _load(plugin)
+    load_plugins(plugin)
     loaded = load_suite(suite, overrides or ())
     source, local = loaded.corpus, loaded.local
     known = corpora.prepared_ref(source, local) or corpora.declared_ref(source, local)
     planned = planning.plan(loaded, known)  # what cannot work is refused before anything is written
     with bars() as tell:
         corpus = corpora.prepare_ref(source, local, tell)
+        if loaded.measures.domains:
+            domains.prepare(False, loaded.measures.domains, progress=tell)
     if corpus != known:
         planned = planning.plan(loaded, corpus)
     if matrix.run(planned.cells, out / loaded.name, jobs, plugin or (), Console()):
@@ -143,7 +144,7 @@ def cell(
     """Run or continue one cell: what `run` and schedulers start."""
     from depthbench.cell import main as run_cell
 
-    _load(plugin)
+    load_plugins(plugin)
     raise typer.Exit(run_cell(folder))
 
 
@@ -175,18 +176,6 @@ def report(
     from depthbench.report import build
 
     print(build(folders, out or folders[0] / "report"))
-
-
-@app.command()
-def export(
-    cell: Annotated[Path, typer.Argument(help="The folder of a done cell.")],
-    out: Annotated[Path, typer.Option(help="A new folder for the checkpoint.")],
-) -> None:
-    """Write a plain Pre-LN cell as a transformers Llama checkpoint."""
-    from depthbench.export import export_llama
-
-    export_llama(cell, out)
-    print(out)
 
 
 @app.command()
@@ -269,11 +258,3 @@ def solve(
         name=name,
     )
     print(to_yaml(ladder), end="")
-
-
-def _load(plugins: list[Path] | None) -> None:
-    if plugins:
-        import residuals
-
-        for path in plugins:
-            residuals.load_plugin(path)

@@ -37,6 +37,7 @@ COLUMNS: dict[str, str] = {
     **_columns(REAL, "learning_rate"),
     **_columns(WHOLE, "sequence_length batch_size steps tokens"),
     **_columns(TEXT, "budget precision recipe corpus corpus_hash tokenizer_hash evaluation"),
+    **_columns(TEXT, "domains"),
     **_columns(WHOLE, "vocab_size evaluation_tokens"),
     **_columns(TEXT, "status"),
     **_columns(WHOLE, "step diverged_step"),
@@ -53,6 +54,8 @@ COLUMNS: dict[str, str] = {
     **_columns(TEXT, "platform python torch numpy depthbench git_commit"),
     **_columns("boolean", "git_dirty"),
 }
+
+_OPEN_ENDED = ("loss/", "domain/", "domain_low/", "domain_high/", "domain_bpb/")
 
 
 class _Read(BaseModel):
@@ -119,6 +122,18 @@ class _Result(_Read):
         return self
 
 
+class _Domain(_Read):
+    nats_per_token: float
+    bits_per_byte: float
+    interval: tuple[float, float]
+
+
+class _Domains(_Read):
+    schema_: int = Field(alias="schema", ge=SCHEMA, le=SCHEMA)
+    evaluation: str
+    domains: dict[str, _Domain]
+
+
 def cell_folders(root: Path) -> list[Path]:
     """Folders at or under `root` that hold a `config.json` or `result.json`, sorted by path.
 
@@ -141,18 +156,25 @@ def _walk(folder: Path) -> Iterator[Path]:
 def rows(folders: Iterable[Path]) -> pd.DataFrame:
     """One row per cell; columns are `COLUMNS`, then `loss/<source>` for every validation source.
 
-    Loss columns are filled for cells that are `done`, and only for those. Folders that hold the
+    Where a cell's domains were evaluated, `domains` is the hash of that evaluation, and every domain
+    has `domain/<name>` (nats per token), `domain_low/<name>`, `domain_high/<name>` (95 %) and
+    `domain_bpb/<name>` (bits per byte). Loss columns are filled for cells that are `done`, and only for those. Folders that hold the
     same cell with the same outcome become one row that names the others in `copies`; an unfinished
     copy gives way to a finished one. Raises `InputError` when one digest has two outcomes.
     """
     records = _merged(_record(folder) for folder in _distinct(folders))
-    sources = sorted({key for record in records for key in record if key.startswith("loss/")})
-    types = COLUMNS | dict.fromkeys(sources, REAL)
+    open_ended = {key for record in records for key in record if key.startswith(_OPEN_ENDED)}
+    types = COLUMNS | dict.fromkeys(sorted(open_ended, key=_place), REAL)
     columns = {
         name: pd.Series([record.get(name) for record in records], dtype=kind)
         for name, kind in types.items()
     }
     return pd.DataFrame(columns)
+
+
+def _place(column: str) -> tuple[int, str]:
+    kind, _, name = column.partition("/")
+    return _OPEN_ENDED.index(f"{kind}/"), name
 
 
 def _distinct(folders: Iterable[Path]) -> list[Path]:
@@ -169,6 +191,10 @@ def _record(path: Path) -> Record:
     config = _read(folder.config_path, CellConfig, faults)
     written = folder.result_path.exists()
     result = _read(folder.result_path, _Result, faults) if written else None
+    domains_path = path / "domains.json"
+    measured = domains_path.exists()
+    anew = f"Run `depthbench eval {path}`"
+    domains = _read(domains_path, _Domains, faults, anew) if measured else None
     if config and result and config.digest() != result.config.digest():
         faults.append(f"{folder.result_path} is of another config.json. Run the cell again")
     known = config or (result.config if result else None)
@@ -178,19 +204,23 @@ def _record(path: Path) -> Record:
         return base | {"status": "failed", "error": "; ".join(faults), "digest": None}
     if result:
         base |= _of_result(result)
+    if domains and base.get("status") == "done":
+        base |= _of_domains(domains)
     return base if base.get("status") in FINISHED else base | _unfinished(folder)
 
 
-def _read(path: Path, model: type[M], faults: list[str]) -> M | None:
+def _read(
+    path: Path, model: type[M], faults: list[str], remedy: str = "Run the cell again"
+) -> M | None:
     """The file as a `model`, or None and a sentence in `faults`."""
     try:
         return model.model_validate(read_json(path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        faults.append(f"{path} is damaged: {where}: {first['msg']}. Run the cell again")
+        faults.append(f"{path} is damaged: {where}: {first['msg']}. {remedy}")
     except DepthbenchError as error:
-        faults.append(f"{error}. Run the cell again")
+        faults.append(f"{error}. {remedy}")
     return None
 
 
@@ -240,6 +270,15 @@ def _of_result(result: _Result) -> Record:
     return record
 
 
+def _of_domains(measured: _Domains) -> Record:
+    record: Record = {"domains": measured.evaluation}
+    for name, domain in measured.domains.items():
+        record[f"domain/{name}"] = domain.nats_per_token
+        record[f"domain_low/{name}"], record[f"domain_high/{name}"] = domain.interval
+        record[f"domain_bpb/{name}"] = domain.bits_per_byte
+    return record
+
+
 def _in_columns(part: _Read | None) -> Record:
     given = part.model_dump(exclude_none=True) if part else {}
     return {name: value for name, value in given.items() if name in COLUMNS}
@@ -273,5 +312,7 @@ def _same_cell(first: Record, second: Record) -> Record:
             )
     if second["status"] in FINISHED and first["status"] not in FINISHED:
         first, second = second, first
+    if "domains" not in first:
+        first = {k: v for k, v in second.items() if k.startswith("domain")} | first
     copies = [c for c in (first.get("copies"), second["path"], second.get("copies")) if c]
     return first | {"copies": "; ".join(copies)}

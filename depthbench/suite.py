@@ -145,6 +145,22 @@ class Suite(Frozen):
             )
         return seeds
 
+    @field_validator("measures")
+    @classmethod
+    def _known_measures(cls, measures: Measures) -> Measures:
+        from depthbench import probes
+        from depthbench.domains.definitions import DOMAINS
+        from residuals.errors import unknown
+
+        for kind, given, known in (
+            ("probe", measures.probes, probes.names()),
+            ("domain", measures.domains, list(DOMAINS)),
+        ):
+            for name in given:
+                if name not in known:
+                    raise ValueError(unknown(kind, name, known))
+        return measures
+
     @field_validator("designs")
     @classmethod
     def _distinct_designs(cls, designs: tuple[DesignRef, ...]) -> tuple[DesignRef, ...]:

@@ -32,8 +32,12 @@ def open_trained(path: Path, device: str | None = None) -> TrainedCell:
     `CheckpointError` if the weights are damaged or of another model.
     """
     folder = checked(path)
+    return load_trained(folder, open_pinned(folder.config().corpus), device)
+
+
+def load_trained(folder: CellFolder, corpus: Corpus, device: str | None = None) -> TrainedCell:
+    """The cell with its final weights, which are there, and its open corpus."""
     config = folder.config()
-    corpus = open_pinned(config.corpus)
     model = build_decoder(
         config.shape,
         config.corpus.vocab_size,

@@ -7,6 +7,6 @@ from depthbench.probes import transport, segments, representation, statistics  #
 
 # isort: on
 from depthbench.probes.registry import Findings, Probe, get, names, probe
-from depthbench.probes.run import probe_cell, read_documents
+from depthbench.probes.run import Probing, probe_cell, read_documents
 
-__all__ = ["Findings", "Probe", "get", "names", "probe", "probe_cell", "read_documents"]
+__all__ = ["Findings", "Probe", "Probing", "get", "names", "probe", "probe_cell", "read_documents"]

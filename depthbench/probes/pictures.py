@@ -15,7 +15,9 @@ _PANEL = 3.6  # inches
 
 def draw(probe: Probe, values: dict[str, Any]) -> bytes:
     """PNG with one panel for every named value, on the probe's scale where it has one."""
-    figure = Figure(figsize=(_PANEL * len(values) + 0.6, _PANEL), layout="constrained")
+    width = _PANEL * len(values) + 0.6
+    figure = Figure(figsize=(width, _PANEL))
+    figure.subplots_adjust(0.55 / width, 0.12, 1 - 0.3 / width, 0.82, 0.3)  # a solver takes longer
     figure.suptitle(f"{probe.title} ({probe.unit})", fontsize=9)
     for axes, (name, found) in zip(
         np.atleast_1d(figure.subplots(1, len(values))), values.items(), strict=True

@@ -1,7 +1,7 @@
 """Probing a trained cell: the sample, the pass, and the files beside its result."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from depthbench.config import CellConfig
 from depthbench.data import Corpus
+from depthbench.data.progress import Progress, silent
 from depthbench.errors import InputError
 from depthbench.folder import CellFolder, read_json, replacing, write_json
 from depthbench.probes import registry
 from depthbench.probes.executed import Executed
-from depthbench.probes.pictures import draw
 from depthbench.train.evaluate import windows_by_source
 from depthbench.trained import TrainedCell
 from residuals import unknown
@@ -23,49 +23,71 @@ from residuals import unknown
 SCHEMA = 1
 
 
-def probe_cell(
-    trained: TrainedCell,
-    names: Sequence[str] = (),
-    windows: int = 8,
-    thresholds: Mapping[str, float] | None = None,
-    on_progress: Callable[[str], None] = lambda name: None,
-) -> dict[str, dict[str, Any]]:
-    """Runs the probes, all by default, and writes `probes/<name>.json` and `.png`; by name.
+@dataclass(frozen=True)
+class Probing:
+    """A trained cell, run once on its sample, to which probes can be put."""
 
-    `thresholds` overrides by `<probe>.<threshold>`. The model's weights are not touched. Raises
-    `InputError` for an unknown name or threshold, before anything runs.
-    """
-    asked = [registry.get(name) for name in names or registry.names()]
-    limits = {probe.name: _thresholds(probe, thresholds or {}) for probe in asked}
-    _check(thresholds or {}, limits)
-    sample = probe_windows(trained.corpus, trained.config, windows)
-    ids = torch.from_numpy(sample.astype(np.int64)).to(trained.model.embedding.weight.device)
-    stack = Executed(trained.model, ids[:, :-1], ids[:, 1:])
-    documents = {}
-    for probe in asked:
-        on_progress(probe.name)
-        findings = probe.measure(stack, limits[probe.name])
+    trained: TrainedCell
+    stack: Executed
+    num_windows: int
+
+    @classmethod
+    def of(cls, trained: TrainedCell, windows: int) -> "Probing":
+        """Runs `windows` held-out windows. Raises `InputError` if there are not as many."""
+        sample = probe_windows(trained.corpus, trained.config, windows)
+        ids = torch.from_numpy(sample.astype(np.int64)).to(trained.model.embedding.weight.device)
+        return cls(trained, Executed(trained.model, ids[:, :-1], ids[:, 1:]), windows)
+
+    def ask(self, name: str, thresholds: Mapping[str, float] | None = None) -> dict[str, Any]:
+        """The document of one probe, also written to `probes/<name>.json`, with its picture."""
+        probe = registry.get(name)
+        limits = probe.thresholds | dict(thresholds or {})
+        findings = probe.measure(self.stack, limits)
+        corpus, config = self.trained.corpus, self.trained.config
         document = {
             "schema": SCHEMA,
             "probe": probe.name,
             "title": probe.title,
             "definition": probe.definition,
             "unit": probe.unit,
-            "thresholds": limits[probe.name],
+            "scale": probe.scale,
+            "thresholds": limits,
             "sample": {
-                "corpus": trained.corpus.name,
-                "corpus_hash": trained.corpus.hash,
-                "windows": len(sample),
-                "tokens": int(ids[:, 1:].numel()),
-                "sequence_length": trained.config.sequence_length,
+                "corpus": corpus.name,
+                "corpus_hash": corpus.hash,
+                "windows": self.num_windows,
+                "tokens": self.stack.targets_BT.numel(),
+                "sequence_length": config.sequence_length,
             },
-            "design": trained.config.design.model_dump(),
+            "design": config.design.model_dump(),
             "reason": findings.reason,
             "summary": _finite(findings.summary),
             "values": _finite(findings.values),
         }
-        _write(trained.folder, probe, document)
-        documents[probe.name] = document
+        _write(self.trained.folder, probe, document)
+        return document
+
+
+def probe_cell(
+    trained: TrainedCell,
+    names: Sequence[str] = (),
+    windows: int = 8,
+    thresholds: Mapping[str, float] | None = None,
+    progress: Progress = silent,
+) -> dict[str, dict[str, Any]]:
+    """Puts the probes, all by default, to the cell; their documents by name.
+
+    `thresholds` overrides by `<probe>.<threshold>`. The model's weights are not touched. Raises
+    `InputError` for an unknown name or threshold, before anything runs.
+    """
+    asked = [registry.get(name).name for name in names or registry.names()]
+    limits = _by_probe(asked, thresholds or {})
+    probing = Probing.of(trained, windows)
+    documents, label = {}, trained.folder.path.name
+    for done, name in enumerate(asked):
+        progress(label, done, len(asked))
+        documents[name] = probing.ask(name, limits[name])
+    progress(label, len(asked), len(asked))
     return documents
 
 
@@ -86,18 +108,15 @@ def read_documents(folder: CellFolder) -> dict[str, dict[str, Any]]:
     return {path.stem: read_json(path) for path in paths}
 
 
-def _thresholds(probe: registry.Probe, given: Mapping[str, float]) -> dict[str, float]:
-    return {
-        name: float(given.get(f"{probe.name}.{name}", default))
-        for name, default in probe.thresholds.items()
-    }
-
-
-def _check(given: Mapping[str, float], limits: Mapping[str, Mapping[str, float]]) -> None:
-    known = [f"{probe}.{name}" for probe, names in limits.items() for name in names]
-    for path in given:
+def _by_probe(names: Sequence[str], given: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    limits: dict[str, dict[str, float]] = {name: {} for name in names}
+    known = [f"{name}.{threshold}" for name in names for threshold in registry.get(name).thresholds]
+    for path, value in given.items():
         if path not in known:
             raise InputError(unknown("threshold", path, known))
+        name, _, threshold = path.partition(".")
+        limits[name][threshold] = float(value)
+    return limits
 
 
 def _finite(value: Any) -> Any:
@@ -112,6 +131,8 @@ def _finite(value: Any) -> Any:
 def _write(folder: CellFolder, probe: registry.Probe, document: dict[str, Any]) -> None:
     folder.probes_path.mkdir(exist_ok=True)
     if document["values"]:
+        from depthbench.probes.pictures import draw  # matplotlib: not for a list of names
+
         with replacing(folder.probes_path / f"{probe.name}.png") as path:
             path.write_bytes(draw(probe, document["values"]))
-    write_json(folder.probes_path / f"{probe.name}.json", json.loads(json.dumps(document)))
+    write_json(folder.probes_path / f"{probe.name}.json", document)

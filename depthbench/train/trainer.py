@@ -7,13 +7,14 @@ same machine.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, log
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
-from depthbench.config import CellConfig
+from depthbench.config import CellConfig, Measures
 from depthbench.data import Corpus, batch
 from depthbench.environment import peak_memory_bytes
 from depthbench.folder import CellFolder, Metrics, truncate_metrics
@@ -21,6 +22,7 @@ from depthbench.model.decoder import Decoder, build_decoder
 from depthbench.train import checkpoint
 from depthbench.train.checkpoint import Progress
 from depthbench.train.evaluate import evaluate, windows_by_source
+from depthbench.train.memory import activation_bytes
 from depthbench.train.optimizer import (
     assert_each_has_gradient,
     assert_each_once,
@@ -37,14 +39,19 @@ DIVERGED_AT = 2.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended; `measures` of the end, or None if it did not get there."""
+    """How a run ended; `measures` of the end, or None if it did not get there.
+
+    `seconds` counts all its parts, if it was stopped and went on.
+    """
 
     status: Literal["done", "diverged", "interrupted"]
     step: int
     measures: dict[str, Any] | None
     tokens_per_second: float | None
     step_seconds: float | None
+    seconds: float
     peak_memory_bytes: int
+    activation_bytes: int | None = None
 
 
 def train(
@@ -118,8 +125,13 @@ def train(
                 last_saved = time.monotonic()
     if diverged:
         return _outcome("diverged", config, progress, None)
+    if config.measures != Measures():
+        # Whoever is stopped while measuring need not train the last stretch again.
+        checkpoint.save(folder.checkpoints_path, model, optimizer, progress)
     checkpoint.save_weights(folder.model_path, model)
-    return _outcome("done", config, progress, measures or evaluate(model, corpus, config))
+    outcome = _outcome("done", config, progress, measures or evaluate(model, corpus, config))
+    micro = _ids(corpus, config, 0)[: config.micro_batch_size]
+    return replace(outcome, activation_bytes=activation_bytes(model, micro, config))
 
 
 def _step(
@@ -134,8 +146,7 @@ def _step(
     Each micro-batch adds its sum over tokens divided by the whole batch's count, so that its size
     does not matter.
     """
-    tokens = batch(corpus, config.seed, step, config.batch_size, config.sequence_length)
-    ids = torch.from_numpy(tokens).to(config.device)
+    ids = _ids(corpus, config, step)
     device_type = torch.device(config.device).type
     loss = 0.0
     optimizer.zero_grad()
@@ -151,6 +162,12 @@ def _step(
     if isfinite(loss) and isfinite(norm):
         optimizer.step()
     return loss, norm
+
+
+def _ids(corpus: Corpus, config: CellConfig, step: int) -> Tensor:
+    """The tokens of one step, (batch, T + 1)."""
+    tokens = batch(corpus, config.seed, step, config.batch_size, config.sequence_length)
+    return torch.from_numpy(tokens).to(config.device)
 
 
 def _has_diverged(loss: float, grad_norm: float, step: int, config: CellConfig) -> bool:
@@ -199,5 +216,6 @@ def _outcome(
         measures,
         config.tokens_per_step / seconds if seconds else None,
         seconds,
+        progress.elapsed,
         peak_memory_bytes(config.device),
     )
