@@ -16,7 +16,7 @@ from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, DepthbenchError
 from depthbench.executors.local import watch_parent
 from depthbench.folder import SCHEMA, CellFolder, last_training_record, read_metrics, write_json
 from depthbench.ledger import ledger
-from depthbench.measure import StoppedError, check, measure
+from depthbench.measure import StoppedError, check, layer_statistics, measure
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
 
@@ -52,7 +52,10 @@ def main(path: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> int:
         try:
             corpus = open_pinned(config.corpus)
             check(corpus, config)
-            outcome = train(config, folder, corpus, stop, checkpoint_seconds)
+            outcome = train(
+                *(config, folder, corpus, stop, checkpoint_seconds),
+                observe=layer_statistics(folder, corpus, config),
+            )
             missing = measure(folder, corpus, stop) if outcome.status == "done" else {}
         except StoppedError:
             outcome, missing = replace(outcome, status="interrupted", measures=None), {}
@@ -68,7 +71,8 @@ def main(path: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> int:
             write_json(folder.result_path, result)
             return EXIT_FAILED
         result = _ended(config, folder, started, outcome, corpus.unigram_entropy)
-        write_json(folder.result_path, result | {"not_measured": missing})
+        result["not_measured"] = missing
+        write_json(folder.result_path, result)
         return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
 
 
@@ -110,6 +114,7 @@ def _result(
         "diverged_step": step if status == "diverged" else None,
         "error": error,
         "measures": measures,
+        "not_measured": {},
         "ledger": None,
         "environment": environment(config.device, config.threads),
         "times": {

@@ -114,6 +114,9 @@ class Measures(Frozen):
     windows: int = Field(8, ge=1, description="held-out windows that probes see")
     domains: tuple[str, ...] = Field((), description="domains whose sets are scored, by name")
     limit: int | None = Field(None, ge=1, description="items of a set at most; all by default")
+    statistics_every: int | None = Field(
+        None, ge=1, description="steps between layer statistics during training; none by default"
+    )
 
 
 class CellConfig(Frozen):

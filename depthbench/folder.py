@@ -181,6 +181,10 @@ class CellFolder:
         return self.path / "probes"
 
     @property
+    def layers_path(self) -> Path:
+        return self.path / "layers.jsonl"
+
+    @property
     def domains_path(self) -> Path:
         return self.path / "domains.json"
 

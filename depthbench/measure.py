@@ -4,12 +4,17 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import numpy as np
+import torch
+
 from depthbench import domains, probes
 from depthbench.config import CellConfig
 from depthbench.data import Corpus
 from depthbench.errors import DepthbenchError
-from depthbench.folder import CellFolder
-from depthbench.probes.run import probe_windows
+from depthbench.folder import CellFolder, Metrics, truncate_metrics
+from depthbench.model.decoder import Decoder
+from depthbench.probes.executed import Executed
+from depthbench.probes.run import finite, probe_windows
 from depthbench.trained import TrainedCell, load_trained
 
 
@@ -24,6 +29,31 @@ def check(corpus: Corpus, config: CellConfig) -> None:
         probe_windows(corpus, config, asked.windows)
     if asked.domains:
         domains.prepare(True, asked.domains)
+
+
+def layer_statistics(
+    folder: CellFolder, corpus: Corpus, config: CellConfig
+) -> Callable[[int, Decoder], None]:
+    """What the trainer calls after every step: appends to `layers.jsonl` as often as asked.
+
+    One forward and backward pass of the probes' windows; weights and gradients stay as they are.
+    """
+    every = config.measures.statistics_every
+    if every is None:
+        return lambda step, model: None
+    windows = probe_windows(corpus, config, config.measures.windows)
+    ids = torch.from_numpy(windows.astype(np.int64)).to(config.device)
+    statistics = probes.get("statistics")
+
+    def observe(step: int, model: Decoder) -> None:
+        if step % every == 0:
+            found = statistics.measure(Executed(model, ids[:, :-1], ids[:, 1:]), {})
+            # Whoever resumed runs some steps again; theirs are the same numbers.
+            truncate_metrics(folder.layers_path, step - 1)
+            with Metrics(folder.layers_path) as records:
+                records.append({"step": step, **finite(found.values)})
+
+    return observe
 
 
 def measure(

@@ -47,15 +47,15 @@ COLUMNS: dict[str, str] = {
     **_columns(REAL, "added_share"),
     **_columns(WHOLE, "train_flops_per_token prefill_flops kv_cache_bytes"),
     **_columns(REAL, "total_flops"),  # beyond 64-bit integers at paper scale
-    **_columns(WHOLE, "peak_memory_bytes"),
-    **_columns(REAL, "tokens_per_second step_seconds seconds"),
+    **_columns(WHOLE, "peak_memory_bytes activation_bytes"),
+    **_columns(REAL, "tokens_per_second step_seconds device_hours seconds"),
     **_columns(TEXT, "host cpu device"),
     **_columns(WHOLE, "threads"),
     **_columns(TEXT, "platform python torch numpy depthbench git_commit"),
     **_columns("boolean", "git_dirty"),
 }
 
-_OPEN_ENDED = ("loss/", "domain/", "domain_low/", "domain_high/", "domain_bpb/")
+_OPEN_ENDED = ("loss/", "domain/", "domain_low/", "domain_high/", "domain_bpb/", "probe/")
 
 
 class _Read(BaseModel):
@@ -81,6 +81,8 @@ class _Ledger(_Read):
     prefill_flops: int | None = None
     kv_cache_bytes: int | None = None
     peak_memory_bytes: int | None = None
+    activation_bytes: int | None = None
+    device_hours: float | None = None
     tokens_per_second: float | None = None
     step_seconds: float | None = None
     total_flops: float | None = None
@@ -122,6 +124,11 @@ class _Result(_Read):
         return self
 
 
+class _Probe(_Read):
+    probe: str
+    summary: dict[str, float | None]
+
+
 class _Domain(_Read):
     nats_per_token: float
     bits_per_byte: float
@@ -156,11 +163,12 @@ def _walk(folder: Path) -> Iterator[Path]:
 def rows(folders: Iterable[Path]) -> pd.DataFrame:
     """One row per cell; columns are `COLUMNS`, then `loss/<source>` for every validation source.
 
-    Where a cell's domains were evaluated, `domains` is the hash of that evaluation, and every domain
-    has `domain/<name>` (nats per token), `domain_low/<name>`, `domain_high/<name>` (95 %) and
-    `domain_bpb/<name>` (bits per byte). Loss columns are filled for cells that are `done`, and only for those. Folders that hold the
-    same cell with the same outcome become one row that names the others in `copies`; an unfinished
-    copy gives way to a finished one. Raises `InputError` when one digest has two outcomes.
+    Where domains were evaluated, `domains` is the hash of that evaluation, and every domain has
+    `domain/<name>` (nats per token), `domain_low/<name>` and `domain_high/<name>` (95 %) and
+    `domain_bpb/<name>` (bits per byte); what probes sum up is `probe/<name>/<what>`. All these are
+    filled for cells that are `done`, and only for those. Folders that hold the same cell with the same outcome become one row that names the
+    others in `copies`; an unfinished copy gives way to a finished one. Raises `InputError` when one
+    digest has two outcomes.
     """
     records = _merged(_record(folder) for folder in _distinct(folders))
     open_ended = {key for record in records for key in record if key.startswith(_OPEN_ENDED)}
@@ -195,6 +203,9 @@ def _record(path: Path) -> Record:
     measured = domains_path.exists()
     anew = f"Run `depthbench eval {path}`"
     domains = _read(domains_path, _Domains, faults, anew) if measured else None
+    again = f"Run `depthbench probe {path}`"
+    paths = sorted(folder.probes_path.glob("*.json"))
+    probes = [_read(found, _Probe, faults, again) for found in paths]
     if config and result and config.digest() != result.config.digest():
         faults.append(f"{folder.result_path} is of another config.json. Run the cell again")
     known = config or (result.config if result else None)
@@ -204,8 +215,9 @@ def _record(path: Path) -> Record:
         return base | {"status": "failed", "error": "; ".join(faults), "digest": None}
     if result:
         base |= _of_result(result)
-    if domains and base.get("status") == "done":
-        base |= _of_domains(domains)
+    if base.get("status") == "done":
+        base |= _of_domains(domains) if domains else {}
+        base |= _of_probes(probes)
     return base if base.get("status") in FINISHED else base | _unfinished(folder)
 
 
@@ -270,6 +282,16 @@ def _of_result(result: _Result) -> Record:
     return record
 
 
+def _of_probes(probes: Iterable[_Probe | None]) -> Record:
+    """What each probe sums up, as `probe/<name>/<what>`; the rest stays in its file."""
+    return {
+        f"probe/{probe.probe}/{what}": value
+        for probe in probes
+        if probe
+        for what, value in probe.summary.items()
+    }
+
+
 def _of_domains(measured: _Domains) -> Record:
     record: Record = {"domains": measured.evaluation}
     for name, domain in measured.domains.items():
@@ -312,7 +334,7 @@ def _same_cell(first: Record, second: Record) -> Record:
             )
     if second["status"] in FINISHED and first["status"] not in FINISHED:
         first, second = second, first
-    if "domains" not in first:
-        first = {k: v for k, v in second.items() if k.startswith("domain")} | first
+    measured = {k: v for k, v in second.items() if k.startswith(("domain", "probe/"))}
+    first = measured | first
     copies = [c for c in (first.get("copies"), second["path"], second.get("copies")) if c]
     return first | {"copies": "; ".join(copies)}

@@ -89,7 +89,7 @@ def result_of(folder: CellFolder) -> dict[str, Any]:
     result = json.loads(folder.result_path.read_text(), parse_constant=refuse)
     assert list(result) == [
         *("schema", "status", "config", "step", "diverged_step", "error"),
-        *("measures", "ledger", "environment", "times"),
+        *("measures", "not_measured", "ledger", "environment", "times"),
     ]
     assert result["schema"] == 1
     assert CellConfig.model_validate(result["config"]) == folder.config()
@@ -111,7 +111,7 @@ def test_a_run_to_the_end_is_written_whole(make, corpus) -> None:
     costs = ledger(folder.config()).as_dict()
     assert {key: result["ledger"][key] for key in costs} == costs
     assert result["ledger"]["added_by_design_share"] == costs["added"] / costs["backbone"]
-    measured = ("peak_memory_bytes", "tokens_per_second", "step_seconds")
+    measured = ("peak_memory_bytes", "activation_bytes", "tokens_per_second", "step_seconds")
     assert all(result["ledger"][key] > 0 for key in measured)
     saved = load_file(folder.model_path)
     assert sum(t.numel() for t in saved.values()) == costs["parameters"]

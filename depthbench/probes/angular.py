@@ -12,6 +12,7 @@ from depthbench.probes.registry import Findings, probe
     definition="d(i, j) = mean over tokens of arccos(cos(z_i, z_j)) / π between depth states",
     unit="fraction of π",
     picture="pairs",
+    axes=("state", "state"),
     scale=(0.0, 0.5),
 )
 def angular(stack: Executed, thresholds: dict[str, float]) -> Findings:

@@ -17,6 +17,7 @@ from depthbench.probes.registry import Findings, probe
     ),
     unit="relative change",
     picture="pairs",
+    axes=("block left out", "later block"),
     scale=(0.0, 1.0),
     thresholds={"late": 0.45, "copy": 0.0},
 )

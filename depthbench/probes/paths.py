@@ -15,6 +15,7 @@ from depthbench.probes.registry import Findings, probe
     ),
     unit="weight",
     picture="pairs",
+    axes=("reading sublayer", "source"),
     scale=(-1.0, 1.0),
 )
 @torch.no_grad()

@@ -13,6 +13,7 @@ from depthbench.probes.registry import Findings, probe
     definition="P(i, j) = |loss with blocks i and j exchanged − loss| / loss, all pairs",
     unit="relative change of the loss",
     picture="pairs",
+    axes=("block", "block"),
     scale=(0.0, 0.3),
     thresholds={"late": 0.15},
 )

@@ -29,6 +29,8 @@ def draw(probe: Probe, values: dict[str, Any]) -> bytes:
             axes.plot(np.arange(len(array)), array, marker=".", linewidth=1)
             if probe.scale:
                 axes.set_ylim(*probe.scale)
+        axes.set_ylabel(probe.axes[0], fontsize=7)
+        axes.set_xlabel(probe.axes[1], fontsize=7)
         axes.set_title(name.replace("_", " "), fontsize=9)
         axes.tick_params(labelsize=7)
     file = BytesIO()

@@ -26,13 +26,17 @@ class Findings:
 
 @dataclass(frozen=True)
 class Probe:
-    """`scale`: limits of what is drawn, the same for every design, or None where none is known."""
+    """`axes`: what the rows and columns of pairs are, or the value and its place in depth.
+
+    `scale`: limits of what is drawn, the same for every design, or None where none is known.
+    """
 
     name: str
     title: str
     definition: str
     unit: str
     picture: Picture
+    axes: tuple[str, str]
     scale: tuple[float, float] | None
     thresholds: dict[str, float]
     measure: Callable[[Executed, dict[str, float]], Findings]
@@ -48,13 +52,14 @@ def probe(
     definition: str,
     unit: str,
     picture: Picture = "blocks",
+    axes: tuple[str, str] = ("", "place in depth"),
     scale: tuple[float, float] | None = None,
     thresholds: dict[str, float] | None = None,
 ) -> Callable[[Callable[[Executed, dict[str, float]], Findings]], Probe]:
     """Registers a function of the executed stack and the thresholds as a probe."""
 
     def register(measure: Callable[[Executed, dict[str, float]], Findings]) -> Probe:
-        made = Probe(name, title, definition, unit, picture, scale, thresholds or {}, measure)
+        made = Probe(name, title, definition, unit, picture, axes, scale, thresholds or {}, measure)
         _probes[name] = made
         return made
 

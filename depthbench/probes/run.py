@@ -50,6 +50,7 @@ class Probing:
             "title": probe.title,
             "definition": probe.definition,
             "unit": probe.unit,
+            "axes": probe.axes,
             "scale": probe.scale,
             "thresholds": limits,
             "sample": {
@@ -61,8 +62,8 @@ class Probing:
             },
             "design": config.design.model_dump(),
             "reason": findings.reason,
-            "summary": _finite(findings.summary),
-            "values": _finite(findings.values),
+            "summary": finite(findings.summary),
+            "values": finite(findings.values),
         }
         _write(self.trained.folder, probe, document)
         return document
@@ -119,12 +120,12 @@ def _by_probe(names: Sequence[str], given: Mapping[str, float]) -> dict[str, dic
     return limits
 
 
-def _finite(value: Any) -> Any:
-    """Plain values with None for what is not a finite number: a ratio to nothing has no value."""
+def finite(value: Any) -> Any:
+    """The value with None for what is not a finite number: a ratio to nothing has no value."""
     if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
+        return {name: finite(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 

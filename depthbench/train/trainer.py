@@ -61,8 +61,11 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     say: Callable[[str], None] = print,
+    observe: Callable[[int, Decoder], None] = lambda step, model: None,
 ) -> Outcome:
     """Trains the cell from its newest checkpoint; `stop` is asked between steps.
+
+    `observe` sees the model after every step, and may not change it.
 
     Raises `DesignError` at the start if a parameter has no rule, is not in the optimiser exactly
     once, or gets no gradient; `CheckpointError` if a checkpoint cannot be written.
@@ -112,6 +115,7 @@ def train(
                     -max(1, config.steps // 10) :
                 ]
                 progress.pending_losses = []
+            observe(progress.step, model)
             if not diverged and _due(progress.step, config, config.evaluation.points):
                 measures = evaluate(model, corpus, config)
                 if not isfinite(measures["loss"]):
