@@ -166,9 +166,9 @@ def rows(folders: Iterable[Path]) -> pd.DataFrame:
     Where domains were evaluated, `domains` is the hash of that evaluation, and every domain has
     `domain/<name>` (nats per token), `domain_low/<name>` and `domain_high/<name>` (95 %) and
     `domain_bpb/<name>` (bits per byte); what probes sum up is `probe/<name>/<what>`. All these are
-    filled for cells that are `done`, and only for those. Folders that hold the same cell with the same outcome become one row that names the
-    others in `copies`; an unfinished copy gives way to a finished one. Raises `InputError` when one
-    digest has two outcomes.
+    filled for cells that are `done`, and only for those. Folders that hold the same cell with the
+    same outcome become one row that names the others in `copies`; an unfinished copy gives way to a
+    finished one. Raises `InputError` when one digest has two outcomes.
     """
     records = _merged(_record(folder) for folder in _distinct(folders))
     open_ended = {key for record in records for key in record if key.startswith(_OPEN_ENDED)}

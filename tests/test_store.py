@@ -126,6 +126,84 @@ def test_the_evaluation_hash_follows_the_tokens_that_are_evaluated(tmp_path: Pat
     assert first == second != third
 
 
+DOMAINS = {
+    "schema": 1,
+    "evaluation": "0123456789abcdef",
+    "limit": None,
+    "sets": {"gsm8k": {"nats_per_token": 6.0}},
+    "domains": {
+        "math": {"nats_per_token": 6.0, "bits_per_byte": 3.25, "interval": [5.75, 6.5]},
+        "coding": {"nats_per_token": 7.0, "bits_per_byte": 4.0, "interval": [6.5, 7.5]},
+    },
+    "unavailable": {},
+}
+
+
+def with_domains(folder: Path, document: object = DOMAINS) -> Path:
+    text = document if isinstance(document, str) else json.dumps(document)
+    (folder / "domains.json").write_text(text)
+    return folder
+
+
+def test_evaluated_domains_are_columns(tmp_path: Path) -> None:
+    evaluated = with_domains(write(tmp_path / "a", document=result(CONFIG)))
+    other = CONFIG | {"seed": 4}
+    frame = rows([evaluated, write(tmp_path / "b", other, result(other))])
+    expected = {
+        "domains": "0123456789abcdef",
+        "domain/math": 6.0,
+        "domain_low/math": 5.75,
+        "domain_high/math": 6.5,
+        "domain_bpb/math": 3.25,
+        "domain/coding": 7.0,
+        "domain_low/coding": 6.5,
+        "domain_high/coding": 7.5,
+        "domain_bpb/coding": 4.0,
+    }
+    assert {name: frame.iloc[0][name] for name in expected} == expected
+    assert frame.iloc[1][list(expected)].isna().all()
+    names = [name for name in frame.columns if name.startswith(("loss/", "domain"))]
+    assert names[1:] == [
+        *("loss/code", "loss/prose"),
+        *(
+            f"domain{part}/{d}"
+            for part in ("", "_low", "_high", "_bpb")
+            for d in ("coding", "math")
+        ),
+    ]
+
+
+def test_only_a_done_cell_has_domains(tmp_path: Path) -> None:
+    diverged = result(CONFIG, status="diverged", diverged_step=7)
+    row = only(rows([with_domains(write(tmp_path / "cell", document=diverged))]))
+    assert pd.isna(row["domains"])
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ("{", "cannot be read"),
+        (DOMAINS | {"schema": 2}, "schema"),
+        (DOMAINS | {"domains": {"math": {"nats_per_token": 6.0}}}, "domains.math.bits_per_byte"),
+        (json.dumps(DOMAINS).replace("3.25", "NaN"), "NaN"),
+    ],
+)
+def test_damaged_domains_are_named(tmp_path: Path, document: object, reason: str) -> None:
+    folder = with_domains(write(tmp_path / "cell", document=result(CONFIG)), document)
+    row = only(rows([folder]))
+    assert row["status"] == "failed"
+    assert reason in row["error"]
+    assert f"Run `depthbench eval {folder}`" in row["error"]
+
+
+@pytest.mark.parametrize("evaluated", [0, 1])
+def test_a_copy_that_was_evaluated_lends_its_domains(tmp_path: Path, evaluated: int) -> None:
+    folders = [write(tmp_path / name, document=result(CONFIG)) for name in ("a", "b")]
+    with_domains(folders[evaluated])
+    row = only(rows(folders))
+    assert (row["path"], row["domain/math"]) == (str(folders[0]), 6.0)
+
+
 def test_no_folder_gives_no_row_but_every_column() -> None:
     frame = rows([])
     assert len(frame) == 0

