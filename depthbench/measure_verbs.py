@@ -75,6 +75,7 @@ def evaluate(
     """Score trained cells on the coding, STEM and math sets; results go to domains.json."""
     load_plugins(plugin)
     from depthbench import domains
+    from depthbench.folder import write_json
     from depthbench.trained import open_trained
 
     documents: dict[str, Any] = {}
@@ -88,7 +89,8 @@ def evaluate(
             if zero_shot:
                 from depthbench.harness.zero_shot import zero_shot as seven_tasks
 
-                document["zero_shot"] = seven_tasks(trained, limit)
+                document["zero_shot"] = seven_tasks(trained, limit, tell)
+                write_json(trained.folder.path / "zero_shot.json", document["zero_shot"])
     if as_json:
         print_json(documents)
         return

@@ -1,18 +1,21 @@
 """Measuring at the end of a cell: what is asked for is there, and training does not notice."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from depthbench import cell, measure, probes
+from depthbench.cli import app
 from depthbench.config import CellConfig
 from depthbench.data import Corpus, LocalOptions, open_corpus, prepare
 from depthbench.errors import InputError
-from depthbench.folder import CellFolder, read_json, read_metrics
+from depthbench.folder import CellFolder, read_json, read_metrics, write_json
 from depthbench.model.decoder import build_decoder
 from depthbench.suite import load_suite
 from depthbench.train import trainer
@@ -160,3 +163,83 @@ def test_activations_are_counted_per_sequence(make, design) -> None:
 def test_a_suite_asks_only_for_what_there_is(override, said) -> None:
     with pytest.raises(InputError, match=said):
         load_suite("quick", [override])
+
+
+def call(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_verb_writes_what_it_prints(make) -> None:
+    folder = make()
+    cell.main(folder.path)
+    arguments = ("--probe", "causal", "--windows", 2, "--set", "causal.late=0.9", "--json")
+    result = call("probe", folder.path.parent, *arguments)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)[str(folder.path)]["causal"]
+    assert document == probes.read_documents(folder)["causal"]
+    assert document["thresholds"]["late"] == 0.9
+    assert document["sample"]["windows"] == 2
+
+
+def test_a_cell_that_cannot_be_measured_is_refused_with_the_reason(make, tmp_path) -> None:
+    """Not trained, another version, another corpus, weights gone or damaged; nothing is written."""
+    pending = make("pending")
+    trained = make("trained")
+    cell.main(trained.path)
+
+    def altered(name: str, **changes: Any) -> Path:
+        copied = CellFolder(shutil.copytree(trained.path, tmp_path / name))
+        config = read_json(copied.config_path)
+        for key, value in changes.items():
+            config[key] |= value
+        write_json(copied.config_path, config)
+        return copied.path
+
+    gone = altered("gone")
+    (gone / "model.safetensors").unlink()
+    damaged = altered("damaged")
+    (damaged / "model.safetensors").write_bytes(b"not tensors")
+    cases = [
+        (pending.path, 2, "is pending"),
+        (altered("version", design={"version": 7}), 2, "pre-ln@7"),
+        (altered("tokenizer", corpus={"tokenizer_hash": "another"}), 1, "needs corpus"),
+        (gone, 2, "model.safetensors is missing"),
+        (damaged, 1, "model.safetensors cannot be read"),
+        (tmp_path / "nowhere", 2, "is not a folder"),
+    ]
+    for path, code, said in cases:
+        for verb in ("probe", "eval"):
+            arguments = ("--set", "wiki-stem") if verb == "eval" else ()
+            result = call(verb, path, *arguments)
+            assert (result.exit_code, said in result.stderr.replace("\n", " ")) == (code, True), (
+                verb,
+                result.output,
+            )
+        assert not (path / "probes").exists()
+        assert not (path / "domains.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("probe", "--probe", "causel"), "did you mean 'causal'"),
+        (("probe", "--set", "causal.lat=1"), "did you mean 'causal.late'"),
+        (("probe", "--set", "causal.late=much"), "probe.threshold=number"),
+        (("probe", "--windows", "99999"), "windows = 99999"),
+        (("eval", "--domain", "maths"), "did you mean 'math'"),
+        (("eval", "--set", "gsm9k"), "did you mean 'gsm8k'"),
+        (("export", "--out", "there", "--to", "gguf"), "gguf"),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_anything_runs(
+    make, tmp_path, monkeypatch, arguments, said
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = make()
+    cell.main(folder.path)
+    verb, *options = arguments
+    result = call(verb, folder.path, *options)
+    assert result.exit_code == 2
+    assert said in result.stderr.replace("\n", " ")
+    assert not folder.probes_path.exists()
+    assert not folder.domains_path.exists()
