@@ -12,6 +12,12 @@ matrix product when it is produced. The state is flat:
 
 keys are `q∘gain` in order of visits, gathered once a forward; rows are the logits (B, T) of
 v_0 … v_n for the next consumer, then for the one after it, and so on.
+
+So the next consumers' means over the sources so far are known, too, and one small matrix product a
+token gives `AHEAD` of them for one reading of the sources. A consumer then reads its mean like one
+source more, whose logit is log Σ exp of the logits that it covers. Such pairs, (1, B, T, D) and
+(1, B, T, 1) for each of the next consumers, stand in the state after the last source they cover;
+they only save time: a state without them means the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +32,16 @@ from residuals.errors import DesignError
 from residuals.norms import at_least_fp32
 from residuals.parameters import NORM_GAIN, ROUTING_STATIC, constant
 from residuals.registry import register
-from residuals.slots import normed_product, shared, weighted_sum
+from residuals.slots import (
+    normed_product,
+    shared,
+    softmax_and_total,
+    weighted_sum,
+    weighted_sums,
+)
+
+AHEAD = 16
+FEWEST = 10  # with fewer sources it does not pay
 
 
 class _Depth(NamedTuple):
@@ -36,10 +51,14 @@ class _Depth(NamedTuple):
     sources: State
     partial: State
     rows: tuple[State, ...]
+    ahead: State = ()
+    num_covered: int = 0
 
     def flat(self) -> State:
         rows = (row for consumer in self.rows for row in consumer)
-        return (self.keys_CD, *self.sources, *self.partial, *rows)
+        n = self.num_covered
+        wide = (*self.sources[:n], *self.ahead, *self.sources[n:], *self.partial)
+        return (self.keys_CD, *wide, *rows)
 
 
 class AttnRes(Design):
@@ -75,23 +94,22 @@ class AttnRes(Design):
     def read(self, k: int, visit: int, state: State) -> tuple[Tensor, State]:
         if visit == 0:
             return self.norms[k](state[1]), state
-        mixed, _, depth = self.mix(visit, state)
+        mixed, _, depth = self._mix(self._looking_ahead(visit, state))
         return self.norms[k](mixed), depth.flat()
 
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
-        keys, sources, partial, rows = self._unflatten(carry, self.stack.num_visits - visit)
-        total = partial[0] + y_BTD if partial else y_BTD.to(sources[0].dtype)
+        depth = self._unflatten(carry, self.stack.num_visits - visit)
+        partial = depth.partial
+        total = partial[0] + y_BTD if partial else y_BTD.to(depth.sources[0].dtype)
         if (visit + 1) % self.group:
-            return _Depth(keys, sources, (total,), rows).flat()
-        return self._completed(keys, sources, total, rows).flat()
+            return depth._replace(partial=(total,)).flat()
+        return self._completed(depth, total).flat()
 
-    def _completed(
-        self, keys: Tensor, sources: State, total: Tensor, rows: tuple[State, ...]
-    ) -> _Depth:
-        total = shared(total)
+    def _completed(self, depth: _Depth, total: Tensor) -> _Depth:
+        keys, rows, total = depth.keys_CD, depth.rows, shared(total)
         added = self._logits(keys[len(keys) - len(rows) :], total)
         rows = tuple((*old, new) for old, new in zip(rows, added, strict=True))
-        return _Depth(keys, (*sources, total), (), rows)
+        return depth._replace(sources=(*depth.sources, total), partial=(), rows=rows)
 
     def finish(self, state: State) -> Tensor:
         return self.read_out(self.stack.num_visits, state)
@@ -105,11 +123,9 @@ class AttnRes(Design):
     def skip(self, visit: int, state: State, copy: bool = False) -> State:
         depth = self._before(visit, state)
         for left_out in (visit, visit + 1):
-            keys, sources, partial, rows = depth._replace(rows=depth.rows[min(left_out, 1) :])
-            if partial and (left_out + 1) % self.group == 0:
-                depth = self._completed(keys, sources, partial[0], rows)
-            else:
-                depth = _Depth(keys, sources, partial, rows)
+            depth = depth._replace(rows=depth.rows[min(left_out, 1) :])
+            if depth.partial and (left_out + 1) % self.group == 0:
+                depth = self._completed(depth, depth.partial[0])
         if copy:
             newest = 0 if depth.partial else 1
             num_older = len(depth.sources) - newest
@@ -140,27 +156,54 @@ class AttnRes(Design):
 
     def mix(self, visit: int, state: State) -> tuple[Tensor, Tensor, _Depth]:
         """What the consumer at `visit` reads, its weights (S, B, T), and the state after it."""
-        depth = self._before(visit, state)
-        keys, sources, partial, rows = depth
-        logits = rows[0]
+        return self._mix(self._before(visit, state))
+
+    def _mix(self, depth: _Depth) -> tuple[Tensor, Tensor, _Depth]:
+        keys, sources, partial, rows, ahead, n = depth
+        logits, values = rows[0][n:], (*sources[n:], *partial)
         if partial:
             key_1D = keys[len(keys) - len(rows)].unsqueeze(0)
             logits = (*logits, *self._logits(key_1D, partial[0]))
+        if ahead:
+            logits = (ahead[1][0, :, :, 0], *logits)
+            values = (ahead[0][0], *values)
         weights = torch.softmax(torch.stack(logits), 0)
-        mixed = weighted_sum(weights, (*sources, *partial))
-        return mixed, weights, depth._replace(rows=rows[1:])
+        after = depth._replace(rows=rows[1:], ahead=ahead[2:], num_covered=n if ahead[2:] else 0)
+        return weighted_sum(weights, values), weights, after
+
+    def _looking_ahead(self, visit: int, state: State) -> _Depth:
+        depth = self._with_ahead(visit, state)
+        if depth.ahead or len(depth.sources) < FEWEST:
+            return depth
+        logits_CSBT = torch.stack([torch.stack(row) for row in depth.rows[:AHEAD]])
+        weights_CSBT, total_C1BT = softmax_and_total(logits_CSBT)
+        means = weighted_sums(weights_CSBT, depth.sources).split(1)
+        totals = total_C1BT.squeeze(1).unsqueeze(-1).split(1)
+        ahead = tuple(x for pair in zip(means, totals, strict=True) for x in pair)
+        return depth._replace(ahead=ahead, num_covered=len(depth.sources))
 
     def _before(self, visit: int, state: State) -> _Depth:
+        """For probes, which change what the sums ahead were made of."""
+        return self._with_ahead(visit, state)._replace(ahead=(), num_covered=0)
+
+    def _with_ahead(self, visit: int, state: State) -> _Depth:
         return self._unflatten(state, self.stack.num_visits + 1 - max(visit, 1))
 
     def _unflatten(self, state: State, num_consumers: int) -> _Depth:
         """Read off the state itself: blocks that were left out have added no source."""
-        num_wide = sum(tensor.dim() == 3 for tensor in state)
-        first_row = 1 + num_wide
+        ahead = [i for i, tensor in enumerate(state) if tensor.dim() == 4]
+        wide = tuple(tensor for tensor in state if tensor.dim() == 3)
+        first_row = 1 + len(wide) + len(ahead)
         num_sources = (len(state) - first_row) // num_consumers
         rows = (state[i : i + num_sources] for i in range(first_row, len(state), num_sources))
-        wide = state[1:first_row]
-        return _Depth(state[0], wide[:num_sources], wide[num_sources:], tuple(rows))
+        return _Depth(
+            state[0],
+            wide[:num_sources],
+            wide[num_sources:],
+            tuple(rows),
+            tuple(state[i] for i in ahead),
+            ahead[0] - 1 if ahead else 0,
+        )
 
     def _logits(self, keys_CD: Tensor, source_BTD: Tensor) -> State:
         return normed_product(keys_CD, source_BTD, self.stack.norm_eps).unbind(0)
@@ -170,15 +213,20 @@ class AttnRes(Design):
 
     def routing_flops(self) -> RoutingFlops:
         visits = self.stack.num_visits
-        logits = mixed = 0
+        logits = mixed = together = 0
+        next_alone = 1  # the first consumer whose mean has not been taken ahead
         for visit in range(visits + 1):
             num_completed, partial = 1 + visit // self.group, int(visit % self.group != 0)
             if visit > 0:
                 mixed += num_completed + partial
                 logits += partial
+                if next_alone <= visit < visits and num_completed >= FEWEST:
+                    next_alone = min(visit + AHEAD, visits + 1)
+                    together += (next_alone - visit) * num_completed
             if not partial:
                 logits += visits + 1 - max(visit, 1)
-        return RoutingFlops(2 * logits * self.stack.d_model, 2 * mixed * self.stack.d_model)
+        width = 2 * self.stack.d_model
+        return RoutingFlops((logits + together) * width, (mixed - together) * width)
 
 
 @register

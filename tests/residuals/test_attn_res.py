@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import residuals
-from residuals import Design
+from residuals import Design, attn_res
 from residuals.parameters import declared
 from tests.residuals.kit import (
     Branch,
@@ -199,6 +199,21 @@ def test_early_logits_equal_those_computed_when_read_to_fp32() -> None:
             -1
         )
         torch.testing.assert_close(weights, torch.softmax(logits, 0), rtol=0, atol=1e-6)
+
+
+def test_means_taken_ahead_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    design = perturbed("full-attnres", 20)
+    x, branches = randn(2, 3, D).requires_grad_(), random_branches(40, D)
+    results = []
+    for ahead, fewest in ((16, 16), (3, 4), (1, 10**6)):
+        monkeypatch.setattr(attn_res, "AHEAD", ahead)
+        monkeypatch.setattr(attn_res, "FEWEST", fewest)
+        last, inputs, _ = drive(design, x, branches)
+        found = torch.autograd.grad(last.pow(2).sum(), (x, *design.parameters()))
+        results.append((last, *inputs, *found))
+    for direct, *others in zip(results[2], *results[:2], strict=True):
+        for other in others:
+            assert relative(other, direct) < 1e-10
 
 
 def kept_bytes(name: str, num_blocks: int) -> int:

@@ -4,7 +4,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from residuals.slots import dots, normed_product, shared, weighted_sum
+from residuals.slots import (
+    CHUNK,
+    dots,
+    normed_product,
+    shared,
+    softmax_and_total,
+    weighted_sum,
+    weighted_sums,
+)
 from tests.residuals.kit import randn, relative, saved_bytes
 
 
@@ -30,6 +38,23 @@ def test_weighted_sum(num: int, grouped: bool) -> None:
     assert torch.autograd.gradcheck(lambda w, *v: weighted_sum(w, v), (weights, *values))
 
 
+def test_several_weighted_sums_are_each_of_them() -> None:
+    values = values_of(3, 2, 4, 5)
+    weights = randn(6, 3, 2, 4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda w, *v: weighted_sums(w, v), (weights, *values))
+    leaves, weights = values_of(3, CHUNK + 9, 2), randn(4, 3, CHUNK + 9).requires_grad_()
+    values = tuple(shared(x.tanh()) if s else x.tanh() for s, x in enumerate(leaves))
+    actual = weighted_sums(weights, values)
+    expected = (weights[..., None] * torch.stack([x.tanh() for x in leaves])).sum(1)
+    assert relative(actual, expected) < 1e-14
+    direction = randn(*actual.shape, seed=9)
+    losses = [(x * direction).sum() + x[0].pow(2).sum() for x in (actual, expected)]
+    losses[0] = losses[0] + weighted_sum(weights[0], values).sum()
+    losses[1] = losses[1] + expected[0].sum()
+    found, wanted = (torch.autograd.grad(loss, (*leaves, weights)) for loss in losses)
+    assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 def test_dots(grouped: bool) -> None:
     values = values_of(3, 2, 1 if grouped else 3, 5)
@@ -44,6 +69,14 @@ def test_dots(grouped: bool) -> None:
     for gradient, reference in zip(found, wanted, strict=True):
         assert relative(gradient, reference) < 1e-13
     assert torch.autograd.gradcheck(lambda x, *v: dots(x, v), (x, *values))
+
+
+def test_softmax_and_total() -> None:
+    logits = (9 * randn(2, 5, 3)).requires_grad_()
+    weights, total = softmax_and_total(logits)
+    assert relative(weights, logits.softmax(1)) < 1e-13
+    assert relative(total.squeeze(1), logits.logsumexp(1)) < 1e-14
+    assert torch.autograd.gradcheck(softmax_and_total, (logits,))
 
 
 @pytest.mark.parametrize("eps", [1e-24, 0.1])
