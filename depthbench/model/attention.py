@@ -73,11 +73,14 @@ def joint(
     grouped = (B, T, G, H // G, d)
     depth_q = (rotary(q_BTHd) if rotate_depth_query else q_BTHd) / sqrt(d)
     slots_SBTGR = dots(depth_q.view(grouped), depth_k)
-    slots_BHTS = slots_SBTGR.permute(1, 3, 4, 2, 0).flatten(1, 2)
     if (backend or choose(q_BTHd, k_BTGd)) == "blockwise":
-        o, p_BHTS = blockwise(q_BTHd, k_BTGd, v_BTGd, rotary, slots_BHTS)
-    else:
-        o, p_BHTS = _plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, slots_BHTS)
+        # The sum over positions is one slot more, whose logit is log Σ exp over the positions.
+        o, total_BTH = blockwise(q_BTHd, k_BTGd, v_BTGd, rotary)
+        logits = torch.cat((total_BTH.reshape(1, *grouped[:-1]), slots_SBTGR))
+        p_SBTGR = torch.softmax(logits, 0)
+        return weighted_sum(p_SBTGR, (o.view(grouped), *depth_v)).view(B, T, H, d)
+    slots_BHTS = slots_SBTGR.permute(1, 3, 4, 2, 0).flatten(1, 2)
+    o, p_BHTS = _plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, slots_BHTS)
     p_SBTGR = p_BHTS.unflatten(1, (G, H // G)).permute(4, 0, 3, 1, 2).contiguous()
     from_depth = weighted_sum(p_SBTGR, depth_v)
     return o + from_depth.reshape(B, T, H, d)

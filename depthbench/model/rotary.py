@@ -30,18 +30,25 @@ class Rotary:
         """The same times `scale`, without autograd, in (B, H, T, d) memory order."""
         B, T, H, d = x_BTHd.shape
         rotated_BHTd = x_BTHd.new_empty(B, H, T, d)
-        self._write(x_BTHd.transpose(1, 2), rotated_BHTd, self.cos * scale, self.sin * scale)
+        self._write(x_BTHd.transpose(1, 2), _swapped(x_BTHd).transpose(1, 2), rotated_BHTd, scale)
         return rotated_BHTd
 
     def out_of_heads(self, grad_BHTd: Tensor, scale: float = 1.0) -> Tensor:
         """Gradient of `into_heads`: (B, T, H, d)."""
         B, H, T, d = grad_BHTd.shape
         grad_BTHd = grad_BHTd.new_empty(B, T, H, d)
-        self._write(grad_BHTd, grad_BTHd.transpose(1, 2), self.cos * scale, self.sin * -scale)
+        out_BHTd = grad_BTHd.transpose(1, 2)
+        self._write(grad_BHTd, _swapped(grad_BHTd), out_BHTd, scale, back=True)
         return grad_BTHd
 
-    def _write(self, x_BHTd: Tensor, out_BHTd: Tensor, cos_T1h: Tensor, sin_T1h: Tensor) -> None:
-        cos, sin = cos_T1h.squeeze(1), sin_T1h.squeeze(1)
-        (low, high), (out_low, out_high) = x_BHTd.chunk(2, -1), out_BHTd.chunk(2, -1)
-        torch.mul(low, cos, out=out_low).addcmul_(high, sin, value=-1)
-        torch.mul(high, cos, out=out_high).addcmul_(low, sin)
+    def _write(
+        self, x_BHTd: Tensor, swapped: Tensor, out_BHTd: Tensor, scale: float, back: bool = False
+    ) -> None:
+        cos, sin = self.cos.squeeze(1) * scale, self.sin.squeeze(1) * (-scale if back else scale)
+        torch.mul(x_BHTd, torch.cat((cos, cos), -1), out=out_BHTd)
+        out_BHTd.addcmul_(swapped, torch.cat((-sin, sin), -1))
+
+
+def _swapped(x_xd: Tensor) -> Tensor:
+    """The halves of the last axis in reverse order."""
+    return torch.cat(x_xd.chunk(2, -1)[::-1], -1)

@@ -125,26 +125,38 @@ def test_joint_attention_agrees_between_backends(
         torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-12)
 
 
-def test_gradcheck_of_blockwise_with_slots() -> None:
+@pytest.mark.parametrize("length", [5, BLOCK + 2])
+def test_log_sum_of_blockwise_is_the_one_written_out(length: int) -> None:
+    """Its value and gradient alone, and together with the output's."""
+    (q, k, v), rotary = qkv(length, 2, 2), rotary_at(length)
+    logits = torch.einsum("bthd,bshd->bhts", rotary(q), rotary(k)) / sqrt(HEAD)
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    logits = logits.masked_fill(future, float("-inf"))
+    expected = logits.logsumexp(-1).transpose(1, 2)
+    o, total = blockwise(q, k, v, rotary)
+    torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
+    direction, along = randn(*total.shape, seed=8), randn(*o.shape, seed=9)
+    for weight in (0.0, 1.0):
+        written = torch.einsum("bhts,bshd->bthd", logits.softmax(-1), v)
+        losses = [
+            (x * direction).sum() + weight * (y * along).sum()
+            for x, y in ((total, o), (expected, written))
+        ]
+        found, wanted = (torch.autograd.grad(x, (q, k, v), retain_graph=True) for x in losses)
+        for a, e in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-12)
+    (alone,) = torch.autograd.grad((total * direction).sum(), q, retain_graph=True)
+    (wanted_alone,) = torch.autograd.grad((expected * direction).sum(), q)
+    torch.testing.assert_close(alone, wanted_alone, rtol=1e-11, atol=1e-12)
+
+
+def test_gradcheck_of_blockwise() -> None:
     inputs, rotary = qkv(5, 2, 2), rotary_at(5)
-    slots = randn(2, 2, 5, 3, seed=5).requires_grad_()
 
-    def both(q: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> Tensor:
-        o, p = blockwise(q, k, v, rotary, slots)
-        return torch.cat((o.flatten(), p.flatten()))
+    def both(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.cat([x.flatten() for x in blockwise(q, k, v, rotary)])
 
-    assert torch.autograd.gradcheck(both, (*inputs, slots), check_undefined_grad=False)
-
-
-def test_slots_get_their_gradient_when_only_the_sum_over_positions_is_used() -> None:
-    inputs, rotary = qkv(5, 2, 2), rotary_at(5)
-    slots = randn(2, 2, 5, 3, seed=5).requires_grad_()
-    o, _ = blockwise(*inputs, rotary, slots)
-    (found,) = torch.autograd.grad(o.pow(2).sum(), slots)
-    step = 1e-6 * torch.ones_like(slots)
-    ends = [blockwise(*inputs, rotary, slots + s)[0].pow(2).sum() for s in (step, -step)]
-    assert ((ends[0] - ends[1]) / 2e-6).item() == pytest.approx(found.sum().item(), rel=1e-6)
-    assert found.abs().max() > 1e-3
+    assert torch.autograd.gradcheck(both, inputs, check_undefined_grad=False)
 
 
 def test_huge_logits_do_not_overflow() -> None:
