@@ -25,10 +25,9 @@ def _nll_and_probabilities(
 ) -> tuple[Tensor, Tensor]:
     logits = at_least_fp32(x_ND @ weight_VD.T)
     at_target = logits.gather(1, targets_N.unsqueeze(1))
-    top, where = logits.max(1, keepdim=True)
     p_NV = torch.softmax(logits, 1)
     # log Z from the largest probability, which cannot underflow.
-    log_z = top - p_NV.gather(1, where).log_()
+    log_z = logits.amax(1, keepdim=True) - p_NV.amax(1, keepdim=True).log_()
     return (log_z - at_target).squeeze(1), p_NV
 
 
@@ -38,7 +37,9 @@ class _SummedNLL(torch.autograd.Function):
         x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         weight = weight_VD.to(x_ND.dtype)
-        dx_ND, dweight_VD = torch.empty_like(x_ND), torch.zeros_like(weight_VD)
+        dx_ND = torch.empty_like(x_ND)
+        # Kept transposed: a product with few rows and many columns is faster than the reverse.
+        dweight_DV = weight_VD.new_zeros(weight_VD.T.shape)
         total = x_ND.new_zeros((), dtype=torch.float64)
         for chunk in _chunks(x_ND, weight):
             x, target = x_ND[chunk], targets_N[chunk]
@@ -47,8 +48,8 @@ class _SummedNLL(torch.autograd.Function):
             dlogits = p.scatter_add_(1, target.unsqueeze(1), p.new_full((len(x), 1), -1.0))
             dlogits = dlogits.to(x.dtype)
             torch.mm(dlogits, weight, out=dx_ND[chunk])
-            dweight_VD += dlogits.T @ x
-        return total, dx_ND, dweight_VD
+            dweight_DV += x.T @ dlogits
+        return total, dx_ND, dweight_DV.T.contiguous()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
