@@ -15,7 +15,7 @@ from depthbench.model.blockwise import blockwise
 from depthbench.model.rotary import Rotary
 from residuals import State, unknown
 from residuals.norms import at_least_fp32
-from residuals.slots import dots, weighted_sum
+from residuals.slots import dots, softmax_and_total, weighted_sum
 
 BACKENDS = ("blockwise", "sdpa", "flash", "plain")
 LONGEST_BLOCKWISE = 512
@@ -77,7 +77,7 @@ def joint(
         # The sum over positions is one slot more, whose logit is log Σ exp over the positions.
         o, total_BTH = blockwise(q_BTHd, k_BTGd, v_BTGd, rotary)
         logits = torch.cat((total_BTH.reshape(1, *grouped[:-1]), slots_SBTGR))
-        p_SBTGR = torch.softmax(logits, 0)
+        p_SBTGR = softmax_and_total(logits.unsqueeze(0))[0].squeeze(0)
         return weighted_sum(p_SBTGR, (o.view(grouped), *depth_v)).view(B, T, H, d)
     slots_BHTS = slots_SBTGR.permute(1, 3, 4, 2, 0).flatten(1, 2)
     o, p_BHTS = _plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, slots_BHTS)
