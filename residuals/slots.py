@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 from residuals.norms import inverse_rms, without_autocast
 
 Values = tuple[Tensor, ...]
-CHUNK = 512  # tokens whose values are put side by side at a time
 
 
 class _Shared(torch.autograd.Function):
@@ -47,13 +46,13 @@ def _pass() -> int:
     return torch._C._current_graph_task_id()
 
 
-def _collects(node: Any, x: Tensor) -> bool:
+def collects(node: Any, x: Tensor) -> bool:
     return hasattr(node, "collected") and node.shape.numel() == x.numel()
 
 
-def _collected(node: Any, value: Tensor) -> Tensor:
+def collected_in(node: Any, value: Tensor) -> Tensor:
     """What the value's gradient is to be added to, shaped like `value`."""
-    if not _collects(node, value):
+    if not collects(node, value):
         return torch.zeros_like(value)
     if node.collected is None or node.collected[0] != _pass():
         node.collected = (_pass(), value.new_zeros(node.shape))
@@ -69,10 +68,6 @@ def _hand_back(node: Any, weight: Tensor, x: Tensor, value: Tensor) -> Tensor | 
     else:
         node.collected[1].addcmul_(weight, x)
     return None
-
-
-def _chunks(length: int) -> list[slice]:
-    return [slice(start, start + CHUNK) for start in range(0, length, CHUNK)]
 
 
 def _each(weights_S: Tensor) -> Values:
@@ -92,7 +87,7 @@ def _dots(x: Tensor, values: Values) -> Tensor:
     return torch.stack([(x * value) @ ones for value in values])
 
 
-class _Reader(torch.autograd.Function):
+class Reader(torch.autograd.Function):
     """What both products share: inputs are kept, and the values' nodes with them."""
 
     @staticmethod
@@ -102,7 +97,7 @@ class _Reader(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
 
 
-class _WeightedSum(_Reader):
+class _WeightedSum(Reader):
     @staticmethod
     def forward(nodes: tuple[Any, ...], weights_S: Tensor, *values: Tensor) -> Tensor:
         return _weighted_sum(weights_S, values)
@@ -116,7 +111,7 @@ class _WeightedSum(_Reader):
         return None, _dots(dtotal, values), *dvalues
 
 
-class _Dots(_Reader):
+class _Dots(Reader):
     @staticmethod
     def forward(nodes: tuple[Any, ...], x: Tensor, *values: Tensor) -> Tensor:
         return _dots(x, values)
@@ -128,76 +123,6 @@ class _Dots(_Reader):
         slots = zip(ctx.nodes, _each(ddots), values, strict=True)
         dvalues = (_hand_back(node, weight, x, value) for node, weight, value in slots)
         return None, _weighted_sum(ddots, values), *dvalues
-
-
-def _tokens_first(weights_CSN: Tensor) -> Tensor:
-    """(N, C, S), by the transposition of a matrix: a permutation takes ten times as long."""
-    C, S, N = weights_CSN.shape
-    return weights_CSN.reshape(C * S, N).t().contiguous().view(N, C, S)
-
-
-def _side_by_side(values: Values, tokens: slice) -> Tensor:
-    """(tokens, S, D), from which one small matrix product a token serves many sums."""
-    return torch.stack([value[tokens] for value in values]).transpose(0, 1)
-
-
-class _WeightedSums(_Reader):
-    @staticmethod
-    def forward(nodes: tuple[Any, ...], weights_CSN: Tensor, *values: Tensor) -> Tensor:
-        weights_NCS = _tokens_first(weights_CSN)
-        (N, C, _), D = weights_NCS.shape, values[0].shape[-1]
-        sums_NCD = values[0].new_empty(N, C, D)
-        for chunk in _chunks(N):
-            torch.bmm(weights_NCS[chunk], _side_by_side(values, chunk), out=sums_NCD[chunk])
-        return sums_NCD.transpose(0, 1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dsums_CND: Tensor) -> tuple[Tensor | None, ...]:
-        weights_CSN, *values = ctx.saved_tensors
-        weights_NCS = _tokens_first(weights_CSN)
-        dweights_NCS = torch.empty_like(weights_NCS)
-        dsums_NCD = dsums_CND.transpose(0, 1)
-        slots = list(zip(ctx.nodes, values, strict=True))
-        dvalues = [_collected(node, value) for node, value in slots]
-        for chunk in _chunks(len(weights_NCS)):
-            dsums = dsums_NCD[chunk]
-            values_nDS = _side_by_side(values, chunk).transpose(1, 2)
-            torch.bmm(dsums, values_nDS, out=dweights_NCS[chunk])
-            added_nSD = torch.bmm(weights_NCS[chunk].transpose(1, 2), dsums)
-            for dvalue, added in zip(dvalues, added_nSD.unbind(1), strict=True):
-                dvalue[chunk] += added
-        dweights_CSN = dweights_NCS.flatten(1).t().contiguous().view_as(weights_CSN)
-        returned = (
-            None if _collects(node, value) else dvalue
-            for (node, value), dvalue in zip(slots, dvalues, strict=True)
-        )
-        return None, dweights_CSN, *returned
-
-
-class _SoftmaxAndTotal(torch.autograd.Function):
-    """Keeps the weights alone, where autograd would keep the logits beside them.
-
-    On a CPU `torch.softmax` over an axis that is not the last takes twice as long.
-    """
-
-    @staticmethod
-    def forward(logits_CSx: Tensor) -> tuple[Tensor, Tensor]:
-        top_C1x = logits_CSx.amax(1, keepdim=True)
-        weights_CSx = (logits_CSx - top_C1x).exp_()
-        sum_C1x = weights_CSx.sum(1, keepdim=True)
-        return weights_CSx.div_(sum_C1x), sum_C1x.log().add_(top_C1x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(output[0])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dweights: Tensor, dtotal: Tensor) -> Tensor:
-        (weights,) = ctx.saved_tensors
-        along = (weights * dweights).sum(1, keepdim=True)
-        return (dweights + (dtotal - along)).mul_(weights)  # type: ignore[no-any-return]
 
 
 class _NormedProduct(torch.autograd.Function):
@@ -235,25 +160,12 @@ def shared(value: Tensor) -> Tensor:
 
 def weighted_sum(weights_S: Tensor, values: Values) -> Tensor:
     """`Σ_s weights[s] · values[s]`: weights (S, …), values S tensors (…, D) that may broadcast."""
-    return _WeightedSum.apply(_nodes(values), weights_S, *values)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def weighted_sums(weights_CS: Tensor, values: Values) -> Tensor:
-    """C weighted sums of the same values (…, D) at once, (C, …, D): weights (C, S, …)."""
-    inputs = (weights_CS.flatten(2), *(value.flatten(0, -2) for value in values))
-    with without_autocast(weights_CS):
-        sums_CND = _WeightedSums.apply(_nodes(values), *inputs)  # type: ignore[no-untyped-call]
-    return sums_CND.unflatten(1, values[0].shape[:-1])  # type: ignore[no-any-return]
-
-
-def softmax_and_total(logits_CS: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax over the second axis, and log Σ exp along it: (C, S, …) and (C, 1, …)."""
-    return _SoftmaxAndTotal.apply(logits_CS)  # type: ignore[no-any-return, no-untyped-call]
+    return _WeightedSum.apply(nodes_of(values), weights_S, *values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def dots(x: Tensor, values: Values) -> Tensor:
     """`⟨x, values[s]⟩` over the last axis: (S, …)."""
-    return _Dots.apply(_nodes(values), x, *values)  # type: ignore[no-any-return, no-untyped-call]
+    return _Dots.apply(nodes_of(values), x, *values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def normed_product(keys_CD: Tensor, source_xD: Tensor, eps: float) -> Tensor:
@@ -264,7 +176,7 @@ def normed_product(keys_CD: Tensor, source_xD: Tensor, eps: float) -> Tensor:
     return logits_CN.unflatten(1, source_xD.shape[:-1])  # type: ignore[no-any-return]
 
 
-def _nodes(values: Values) -> tuple[Any, ...]:
+def nodes_of(values: Values) -> tuple[Any, ...]:
     if torch.compiler.is_compiling():
         return (None,) * len(values)
     return tuple(value.grad_fn for value in values)

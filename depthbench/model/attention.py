@@ -15,7 +15,8 @@ from depthbench.model.blockwise import blockwise
 from depthbench.model.rotary import Rotary
 from residuals import State, unknown
 from residuals.norms import at_least_fp32
-from residuals.slots import dots, softmax_and_total, weighted_sum
+from residuals.slots import dots, weighted_sum
+from residuals.together import softmax_and_total
 
 BACKENDS = ("blockwise", "sdpa", "flash", "plain")
 LONGEST_BLOCKWISE = 512

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import residuals
-from residuals import Design, attn_res
+from residuals import Design
+from residuals import sources as depth_sources
 from residuals.parameters import declared
 from tests.residuals.kit import (
     Branch,
@@ -206,8 +207,8 @@ def test_means_taken_ahead_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     x, branches = randn(2, 3, D).requires_grad_(), random_branches(40, D)
     results = []
     for ahead, fewest in ((16, 16), (3, 4), (1, 10**6)):
-        monkeypatch.setattr(attn_res, "AHEAD", ahead)
-        monkeypatch.setattr(attn_res, "FEWEST", fewest)
+        monkeypatch.setattr(depth_sources, "AHEAD", ahead)
+        monkeypatch.setattr(depth_sources, "FEWEST", fewest)
         last, inputs, _ = drive(design, x, branches)
         found = torch.autograd.grad(last.pow(2).sum(), (x, *design.parameters()))
         results.append((last, *inputs, *found))

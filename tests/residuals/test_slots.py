@@ -4,15 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from residuals.slots import (
-    CHUNK,
-    dots,
-    normed_product,
-    shared,
-    softmax_and_total,
-    weighted_sum,
-    weighted_sums,
-)
+from residuals.slots import dots, normed_product, shared, weighted_sum
+from residuals.together import CHUNK, softmax_and_total, weighted_sums
 from tests.residuals.kit import randn, relative, saved_bytes
 
 
