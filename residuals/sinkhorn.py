@@ -19,10 +19,12 @@ class _Scale(torch.autograd.Function):
     def forward(P: Tensor, num: int) -> tuple[Tensor, ...]:
         us, vs = P.new_empty(num + 1, *P.shape[1:]), P.new_empty(num, *P.shape[1:])
         us[0] = 1
-        for i in range(num):
-            torch.sum(P * us[i].unsqueeze(1), 0, out=vs[i]).reciprocal_()
-            torch.sum(P * vs[i], 1, out=us[i + 1]).reciprocal_()
-        return P * us[num].unsqueeze(1) * vs[num - 1], us, vs
+        scaled = torch.empty_like(P)
+        column, rows = us.unsqueeze(2).unbind(0), us.unbind(0)
+        for i, v in enumerate(vs.unbind(0)):
+            torch.sum(torch.mul(P, column[i], out=scaled), 0, out=v).reciprocal_()
+            torch.sum(torch.mul(P, v, out=scaled), 1, out=rows[i + 1]).reciprocal_()
+        return P * column[num] * vs[num - 1], us, vs
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -33,19 +35,21 @@ class _Scale(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dR: Tensor, *_: None) -> tuple[Tensor, None]:
         P, us, vs = ctx.saved_tensors
-        minus_us2, minus_vs2 = -us.square(), -vs.square()
-        u, v = us[-1].unsqueeze(1), vs[-1]
-        dP = dR * u * v
-        weighted = dR * P
-        du, dv = (weighted * v).sum(1), (weighted * u).sum(0)
-        for i in reversed(range(len(vs))):
-            da = du * minus_us2[i + 1]
-            dP.addcmul_(da.unsqueeze(1), vs[i])
-            through = (P * da.unsqueeze(1)).sum(0)
-            # The last v also scales the result itself.
-            db = (dv + through if i == len(vs) - 1 else through).mul_(minus_vs2[i])
-            dP.addcmul_(us[i].unsqueeze(1), db)
-            du = (P * db).sum(1)
+        columns, rows = us.unsqueeze(2).unbind(0), vs.unbind(0)
+        us2, vs2 = us.square().unbind(0), vs.square().unbind(0)
+        # The gradient may come with another order of axes in memory, which every step would meet.
+        scaled = torch.mul(dR, P, out=torch.empty_like(P))
+        dP = torch.mul(dR, columns[-1], out=torch.empty_like(P)).mul_(rows[-1])
+        dv, du = (scaled * columns[-1]).sum(0), scaled.mul_(rows[-1]).sum(1)
+        for i in reversed(range(len(rows))):
+            # The signs of 1/x cancel between the two: da and db stand for −ā and b̄.
+            da = du.mul_(us2[i + 1]).unsqueeze(1)
+            dP.addcmul_(da, rows[i], value=-1)
+            db = torch.mul(P, da, out=scaled).sum(0)
+            if i == len(rows) - 1:
+                db -= dv  # the last v also scales the result itself
+            dP.addcmul_(columns[i], db.mul_(vs2[i]))
+            du = torch.mul(P, db, out=scaled).sum(1)
         return dP, None
 
 
