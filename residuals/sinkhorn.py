@@ -21,9 +21,12 @@ class _Scale(torch.autograd.Function):
         us[0] = 1
         scaled = torch.empty_like(P)
         column, rows = us.unsqueeze(2).unbind(0), us.unbind(0)
+        # Until the end these are the sums, 1/u and 1/v: a division costs less than two calls.
         for i, v in enumerate(vs.unbind(0)):
-            torch.sum(torch.mul(P, column[i], out=scaled), 0, out=v).reciprocal_()
-            torch.sum(torch.mul(P, v, out=scaled), 1, out=rows[i + 1]).reciprocal_()
+            torch.sum(torch.div(P, column[i], out=scaled), 0, out=v)
+            torch.sum(torch.div(P, v, out=scaled), 1, out=rows[i + 1])
+        us.reciprocal_()
+        vs.reciprocal_()
         return P * column[num] * vs[num - 1], us, vs
 
     @staticmethod
@@ -38,8 +41,9 @@ class _Scale(torch.autograd.Function):
         columns, rows = us.unsqueeze(2).unbind(0), vs.unbind(0)
         us2, vs2 = us.square().unbind(0), vs.square().unbind(0)
         # The gradient may come with another order of axes in memory, which every step would meet.
-        scaled = torch.mul(dR, P, out=torch.empty_like(P))
-        dP = torch.mul(dR, columns[-1], out=torch.empty_like(P)).mul_(rows[-1])
+        dR = dR.contiguous()
+        scaled = dR * P
+        dP = (dR * columns[-1]).mul_(rows[-1])
         dv, du = (scaled * columns[-1]).sum(0), scaled.mul_(rows[-1]).sum(1)
         for i in reversed(range(len(rows))):
             # The signs of 1/x cancel between the two: da and db stand for −ā and b̄.
