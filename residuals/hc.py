@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from residuals.contract import RoutingFlops, Stack, State
 from residuals.parameters import ROUTING_DYNAMIC, ROUTING_STATIC, Declared, constant, exactly
 from residuals.registry import register
-from residuals.slots import normed_product
 from residuals.streams import Streams
+from residuals.through import normed_product_through
 
 
 class _Routing(Declared):
@@ -62,20 +62,21 @@ class HC(Streams):
             _Routing(stack, streams, k % streams, static) for k in range(stack.num_sublayers)
         )
 
-    def coefficients(self, k: int, H_BTMD: Tensor) -> tuple[Tensor, Tensor]:
+    def route(self, k: int, H_BTMD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         routing = cast(_Routing, self.routing[k])
         all_RBTM = routing.static.to(H_BTMD.dtype)[:, None, None]
         if self.is_static:
             all_RBTM = all_RBTM.expand(-1, *H_BTMD.shape[:2], -1)
         else:
             dynamic_RD = routing.dynamic.to(H_BTMD.dtype)
-            logits_RBTM = normed_product(dynamic_RD, H_BTMD, self.stack.norm_eps)
+            inputs = (dynamic_RD, H_BTMD, self.stack.norm_eps)
+            logits_RBTM, H_BTMD = normed_product_through(*inputs)
             scales = routing.scales.to(H_BTMD.dtype)
             scale_R = torch.cat((scales[:1].expand(self.streams + 1), scales[1:]))
             squashed = logits_RBTM.tanh() if self.tanh else logits_RBTM
             all_RBTM = torch.addcmul(all_RBTM, scale_R[:, None, None, None], squashed)
         mix_RBTM, write_1BTM = all_RBTM.split((self.streams + 1, 1))
-        return mix_RBTM, write_1BTM.squeeze(0)
+        return mix_RBTM, write_1BTM.squeeze(0), H_BTMD
 
     def finish(self, state: State) -> Tensor:
         return state[0].sum(-2)

@@ -18,8 +18,8 @@ from residuals.parameters import (
 )
 from residuals.registry import register
 from residuals.sinkhorn import sinkhorn
-from residuals.slots import normed_product
 from residuals.streams import Streams
+from residuals.through import normed_product_through
 
 GAP = 8.0
 ITERATIONS = 20
@@ -84,11 +84,12 @@ class MHC(Streams):
             for k in range(stack.num_sublayers)
         )
 
-    def coefficients(self, k: int, H_BTMD: Tensor) -> tuple[Tensor, Tensor]:
+    def route(self, k: int, H_BTMD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         m, dtype = self.streams, H_BTMD.dtype
         routing = cast(_Routing, self.routing[k])
         sizes = (m, m, m * m)
-        products_RBT = normed_product(routing.phi.to(dtype), H_BTMD.flatten(2), self.stack.norm_eps)
+        inputs = (routing.phi.to(dtype), H_BTMD.flatten(2), self.stack.norm_eps)
+        products_RBT, flat_BTC = normed_product_through(*inputs)
         gains = zip(routing.gains.to(dtype).split(1), sizes, strict=True)
         gain_R = torch.cat([gain.expand(size) for gain, size in gains])
         bias_R = routing.bias.to(dtype)
@@ -102,7 +103,7 @@ class MHC(Streams):
         mix_RMBT = torch.cat((pre_MBT.sigmoid().unsqueeze(0), res_MMBT))
         # Streams last in memory, or the batched product falls back to one matrix at a time.
         mix_RBTM = mix_RMBT.movedim(1, -1).contiguous()
-        return mix_RBTM, 2 * post_MBT.sigmoid().movedim(0, -1)
+        return mix_RBTM, 2 * post_MBT.sigmoid().movedim(0, -1), flat_BTC.view(H_BTMD.shape)
 
     def finish(self, state: State) -> Tensor:
         return state[0].mean(-2)

@@ -32,15 +32,19 @@ class Streams(Design):
         Row 0 of `mix` weighs the streams in the sublayer's input, row 1 + t in the carried stream
         t; `write` weighs the sublayer's output in each stream.
         """
+        return self.route(k, H_BTMD)[:2]
+
+    def route(self, k: int, H_BTMD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The coefficients, and H for `mix` to be applied to."""
         raise NotImplementedError
 
     def start(self, x_BTD: Tensor) -> State:
         return (at_least_fp32(x_BTD).unsqueeze(-2).repeat_interleave(self.streams, -2),)
 
     def read(self, k: int, visit: int, state: State) -> tuple[Tensor, State]:
-        mix, write_BTM = self.coefficients(k, state[0])
+        mix, write_BTM, H_BTMD = self.route(k, state[0])
         with without_autocast(mix):
-            mixed_BTRD = mix.movedim(0, -2) @ state[0]
+            mixed_BTRD = mix.movedim(0, -2) @ H_BTMD
         x_BT1D, carried_BTMD = mixed_BTRD.split((1, self.streams), -2)
         return self.norms[k](x_BT1D.squeeze(-2)), (carried_BTMD, write_BTM)
 
