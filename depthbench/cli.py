@@ -10,7 +10,15 @@ from depthbench import __version__
 from depthbench.console import Reporting, bars, print_json, print_table, size
 from depthbench.errors import EXIT_FAILED, InputError
 from depthbench.listings import COLUMNS, KINDS, Kind
-from depthbench.measure_verbs import AsJson, Plugins, evaluate, export, load_plugins, probe
+from depthbench.measure_verbs import (
+    AsJson,
+    Plugins,
+    evaluate,
+    export,
+    lm_eval,
+    load_plugins,
+    probe,
+)
 
 app = typer.Typer(
     cls=Reporting,
@@ -24,9 +32,11 @@ shapes_app = typer.Typer(no_args_is_help=True)
 data_app = typer.Typer(no_args_is_help=True)
 app.add_typer(shapes_app, name="shapes")
 app.add_typer(data_app, name="data")
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 app.command()(probe)
 app.command("eval")(evaluate)
 app.command()(export)
+app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
 
 SuiteName = Annotated[str, typer.Argument(help="A shipped suite, or the path of a YAML file.")]
 Overrides = Annotated[
@@ -171,11 +181,14 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="Where to write; default: report/ in the first folder.")
     ] = None,
+    against: Annotated[
+        Literal["paper"] | None, typer.Option(help="Lay the published numbers beside ours.")
+    ] = None,
 ) -> None:
     """Write the page, figures and tables on all cells under the folders; print the page's path."""
     from depthbench.report import build
 
-    print(build(folders, out or folders[0] / "report"))
+    print(build(folders, out or folders[0] / "report", against))
 
 
 @app.command()

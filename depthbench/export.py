@@ -70,11 +70,12 @@ def _own(trained: TrainedCell, folder: Path) -> "PreTrainedModel":
     model.decoder.load_state_dict(trained.model.state_dict())
     folder.mkdir()
     (folder / f"{MODELING}.py").write_text(
-        '"""How this model is loaded: its code is the package depthbench, which must be installed."""'
-        "\n\nfrom depthbench.hf.modeling import DepthbenchConfig, DepthbenchForCausalLM\n\n"
+        '"""Where the classes of this model are: install the package depthbench."""\n\n'
+        "from depthbench.hf.modeling import DepthbenchConfig, DepthbenchForCausalLM\n\n"
         '__all__ = ["DepthbenchConfig", "DepthbenchForCausalLM"]\n'
     )
-    return model.eval()
+    model.requires_grad_(False)
+    return model
 
 
 def _tokenizer(trained: TrainedCell) -> "PreTrainedTokenizerFast":

@@ -116,6 +116,13 @@ def export(
     print(out)
 
 
+def lm_eval(context: typer.Context) -> None:
+    """Run lm-eval's own command line, in which `--model depthbench` and the domain tasks exist."""
+    from depthbench.harness.command import main
+
+    main(context.args)
+
+
 def load_plugins(plugins: Sequence[Path] | None) -> None:
     """Registers the designs of these files."""
     if plugins:

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from residuals.contract import RoutingFlops, Stack, State
 from residuals.parameters import ROUTING_DYNAMIC, ROUTING_STATIC, Declared, constant, exactly
+from residuals.products import normed_product_through
 from residuals.registry import register
 from residuals.streams import Streams
-from residuals.through import normed_product_through
 
 
 class _Routing(Declared):

@@ -16,10 +16,10 @@ from residuals.parameters import (
     exactly,
     truncated_normal,
 )
+from residuals.products import normed_product_through
 from residuals.registry import register
 from residuals.sinkhorn import sinkhorn
 from residuals.streams import Streams
-from residuals.through import normed_product_through
 
 GAP = 8.0
 ITERATIONS = 20

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from residuals.norms import inverse_rms, without_autocast
-
 Values = tuple[Tensor, ...]
 
 
@@ -125,27 +123,6 @@ class _Dots(Reader):
         return None, _weighted_sum(ddots, values), *dvalues
 
 
-class _NormedProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(keys_CD: Tensor, source_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        r_N = inverse_rms(source_ND, eps).squeeze(-1)
-        return (keys_CD @ source_ND.T).mul_(r_N), r_N
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*inputs[:2], *output)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dlogits: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
-        keys_CD, source_ND, logits_CN, r_N = ctx.saved_tensors
-        scaled_CN = dlogits * r_N
-        along_N = (dlogits * logits_CN).sum(0).mul_(r_N.square()).div_(source_ND.shape[-1])
-        dsource = (scaled_CN.T @ keys_CD).addcmul_(source_ND, along_N.unsqueeze(-1), value=-1)
-        return scaled_CN @ source_ND, dsource, None
-
-
 def shared(value: Tensor) -> Tensor:
     """`value`, marked as one that many sums will read: their gradients are collected in place.
 
@@ -166,14 +143,6 @@ def weighted_sum(weights_S: Tensor, values: Values) -> Tensor:
 def dots(x: Tensor, values: Values) -> Tensor:
     """`⟨x, values[s]⟩` over the last axis: (S, …)."""
     return _Dots.apply(nodes_of(values), x, *values)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def normed_product(keys_CD: Tensor, source_xD: Tensor, eps: float) -> Tensor:
-    """`key_c · RMSNorm(source)` for every token and key c, shape (C, …), without a scale."""
-    with without_autocast(source_xD):
-        inputs = (keys_CD, source_xD.flatten(0, -2), eps)
-        logits_CN, _ = _NormedProduct.apply(*inputs)  # type: ignore[no-untyped-call]
-    return logits_CN.unflatten(1, source_xD.shape[:-1])  # type: ignore[no-any-return]
 
 
 def nodes_of(values: Values) -> tuple[Any, ...]:

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from residuals.probing import State
-from residuals.slots import normed_product, shared, weighted_sum
+from residuals.products import normed_product
+from residuals.slots import shared, weighted_sum
 from residuals.together import softmax_and_total, weighted_sums
 
 AHEAD = 16

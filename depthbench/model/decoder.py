@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from depthbench.config import DesignRef, Shape
 from depthbench.designs import lay_out
 from depthbench.model import attention
+from depthbench.model.cache import Cache, CachedSequence
 from depthbench.model.layers import MLP, Attention, Projection, base_normal
 from depthbench.model.loss import summed_nll, token_nll
 from depthbench.model.rotary import Rotary
@@ -92,20 +93,24 @@ class Decoder(nn.Module):
         self.final_norm = RMSNorm(shape.d_model, design.stack.norm_eps)
         self.head = Projection(shape.d_model, {"head": vocab_size}, lambda *_: 1.0)
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        """What the head multiplies: (B, T, D)."""
-        seq = self.sequence(tokens_BT.shape[1])
+    def forward(self, tokens_BT: Tensor, cache: Cache | None = None) -> Tensor:
+        """What the head multiplies: (B, T, D).
+
+        With a cache the tokens follow those that are in it, and it grows by them.
+        """
+        seq = self.sequence(tokens_BT.shape[1], 0 if cache is None else cache.length)
         state = self.design.start(self.embedding(tokens_BT))
         for visit in range(0, self.design.stack.num_visits, 2):
             k = visit % self.design.stack.num_sublayers
-            state = self.blocks[k // 2](k, visit, self.design, state, seq)
+            here = seq if cache is None else CachedSequence(seq.rotary, cache, visit)
+            state = self.blocks[k // 2](k, visit, self.design, state, here)
         x_BTD: Tensor = self.final_norm(self.design.finish(state))
         return x_BTD
 
-    def sequence(self, length: int) -> CausalSequence:
-        """Causal mixing over `length` positions from the first."""
+    def sequence(self, length: int, start: int = 0) -> CausalSequence:
+        """Causal mixing over `length` positions, the first of them `start`."""
         weight = self.embedding.weight
-        positions = torch.arange(length, device=weight.device)
+        positions = torch.arange(start, start + length, device=weight.device)
         return CausalSequence(Rotary.at(positions, self.shape.head_dim, ROPE_THETA, weight.dtype))
 
     def logits(self, tokens_BT: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
 
-def to_llama(model: Decoder) -> LlamaForCausalLM:
+def to_llama(model: Decoder, context: int = 2048, end_of_text: int = 0) -> LlamaForCausalLM:
     """The same function as a `LlamaForCausalLM`: equal logits to the precision of the dtype.
 
+    `context` is the number of positions it was trained on; texts begin and end with `end_of_text`.
     Raises `InputError` for a design whose stack Llama cannot express.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -37,6 +38,9 @@ def to_llama(model: Decoder) -> LlamaForCausalLM:
         num_key_value_heads=shape.kv_heads,
         rms_norm_eps=model.design.stack.norm_eps,
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
+        max_position_embeddings=context,
+        bos_token_id=end_of_text,
+        eos_token_id=end_of_text,
         tie_word_embeddings=False,
         attention_bias=False,
         mlp_bias=False,

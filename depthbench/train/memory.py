@@ -7,11 +7,13 @@ from depthbench.config import CellConfig
 from depthbench.model.decoder import Decoder
 
 
-def activation_bytes(model: Decoder, ids_BT: Tensor, config: CellConfig) -> int:
+def activation_bytes(model: Decoder, config: CellConfig) -> int:
     """Bytes that autograd keeps from the forward pass of one micro-batch for its backward.
 
-    `ids_BT` (micro-batch, T + 1). Each storage counts once; the model's own parameters do not.
+    Each storage counts once; the model's own parameters do not.
     """
+    size = (config.micro_batch_size, config.sequence_length)
+    ids_BT = torch.zeros(size, dtype=torch.int64, device=config.device)
     parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -26,5 +28,5 @@ def activation_bytes(model: Decoder, ids_BT: Tensor, config: CellConfig) -> int:
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast(ids_BT.device.type, torch.bfloat16, enabled=bf16),
     ):
-        model.summed_nll(ids_BT[:, :-1], ids_BT[:, 1:])
+        model.summed_nll(ids_BT, ids_BT)
     return sum(kept.values())

@@ -12,7 +12,6 @@ from math import isfinite, log
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from depthbench.config import CellConfig, Measures
 from depthbench.data import Corpus, batch
@@ -134,8 +133,7 @@ def train(
         checkpoint.save(folder.checkpoints_path, model, optimizer, progress)
     checkpoint.save_weights(folder.model_path, model)
     outcome = _outcome("done", config, progress, measures or evaluate(model, corpus, config))
-    micro = _ids(corpus, config, 0)[: config.micro_batch_size]
-    return replace(outcome, activation_bytes=activation_bytes(model, micro, config))
+    return replace(outcome, activation_bytes=activation_bytes(model, config))
 
 
 def _step(
@@ -150,7 +148,8 @@ def _step(
     Each micro-batch adds its sum over tokens divided by the whole batch's count, so that its size
     does not matter.
     """
-    ids = _ids(corpus, config, step)
+    tokens = batch(corpus, config.seed, step, config.batch_size, config.sequence_length)
+    ids = torch.from_numpy(tokens).to(config.device)
     device_type = torch.device(config.device).type
     loss = 0.0
     optimizer.zero_grad()
@@ -166,12 +165,6 @@ def _step(
     if isfinite(loss) and isfinite(norm):
         optimizer.step()
     return loss, norm
-
-
-def _ids(corpus: Corpus, config: CellConfig, step: int) -> Tensor:
-    """The tokens of one step, (batch, T + 1)."""
-    tokens = batch(corpus, config.seed, step, config.batch_size, config.sequence_length)
-    return torch.from_numpy(tokens).to(config.device)
 
 
 def _has_diverged(loss: float, grad_norm: float, step: int, config: CellConfig) -> bool:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from residuals.slots import dots, normed_product, shared, weighted_sum
+from residuals.products import normed_product
+from residuals.slots import dots, shared, weighted_sum
 from residuals.together import CHUNK, softmax_and_total, weighted_sums
 from tests.residuals.kit import randn, relative, saved_bytes
 

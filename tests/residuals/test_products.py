@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from residuals.slots import normed_product
-from residuals.through import normed_product_through
+from residuals.products import normed_product, normed_product_through
 from tests.residuals.kit import randn, relative
 
 EPS = 0.1

@@ -1,0 +1,139 @@
+"""Incremental decoding: keys and values of the positions so far, one pair for each attention visit.
+
+A design mixes across depth only and each token for itself, so this is all that must be remembered.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from depthbench.model.rotary import Rotary
+from residuals import State
+from residuals.norms import at_least_fp32
+from residuals.slots import dots, weighted_sum
+
+if TYPE_CHECKING:
+    from depthbench.model.decoder import Decoder
+
+Stop = Callable[[list[int]], bool]
+
+
+class Cache(Protocol):
+    """What a decoder keeps between calls; whoever calls it holds it."""
+
+    @property
+    def length(self) -> int:
+        """Positions that are in it."""
+
+    def extend(self, visit: int, k_BTGd: Tensor, v_BTGd: Tensor) -> tuple[Tensor, Tensor]:
+        """Appends rotated keys and values of the attention at `visit`; returns all, (B, S, G, d).
+
+        `length` grows with the first visit of a pass and is read before it.
+        """
+
+
+@dataclass
+class KeyValueCache:
+    """Keys and values by visit; a looped stack has one pair for each time a block is visited."""
+
+    pairs: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @property
+    def length(self) -> int:
+        return next((k.shape[1] for k, _ in self.pairs.values()), 0)
+
+    def extend(self, visit: int, k_BTGd: Tensor, v_BTGd: Tensor) -> tuple[Tensor, Tensor]:
+        if visit in self.pairs:
+            keys, values = self.pairs[visit]
+            k_BTGd, v_BTGd = torch.cat((keys, k_BTGd), 1), torch.cat((values, v_BTGd), 1)
+        self.pairs[visit] = k_BTGd, v_BTGd
+        return k_BTGd, v_BTGd
+
+
+@dataclass(frozen=True)
+class CachedSequence:
+    """What `attend` calls at one visit: the new positions see the cached ones and themselves."""
+
+    rotary: Rotary
+    cache: Cache
+    visit: int
+
+    def __call__(self, q_BTHd: Tensor, k_BTGd: Tensor, v_BTGd: Tensor) -> Tensor:
+        k_BSGd, v_BSGd = self.cache.extend(self.visit, self.rotary(k_BTGd), v_BTGd)
+        q, k, v = (x.transpose(1, 2) for x in (self.rotary(q_BTHd), k_BSGd, v_BSGd))
+        seen_TS = _seen(q.shape[2], k.shape[2], q.device)
+        gqa = k.shape[1] != q.shape[1]
+        o = F.scaled_dot_product_attention(q, k, v, attn_mask=seen_TS, enable_gqa=gqa)
+        return o.transpose(1, 2)
+
+    def joint(
+        self,
+        q_BTHd: Tensor,
+        k_BTGd: Tensor,
+        v_BTGd: Tensor,
+        depth_k: State,
+        depth_v: State,
+        rotate_depth_query: bool = False,
+    ) -> Tensor:
+        B, T, H, d = q_BTHd.shape
+        k_BSGd, v_BSGd = self.cache.extend(self.visit, self.rotary(k_BTGd), v_BTGd)
+        grouped = (B, T, k_BSGd.shape[2], -1, d)  # query heads by the key head they share
+        rotated = (self.rotary(q_BTHd) / sqrt(d)).view(grouped)
+        depth_q = rotated if rotate_depth_query else (q_BTHd / sqrt(d)).view(grouped)
+        logits = torch.einsum("btgrd,bsgd->btgrs", rotated, k_BSGd)
+        S = k_BSGd.shape[1]
+        hidden_T11S = ~_seen(T, S, q_BTHd.device)[:, None, None]
+        logits = logits.masked_fill(hidden_T11S, float("-inf"))
+        slots = dots(depth_q, depth_k).movedim(0, -1)
+        p = torch.softmax(at_least_fp32(torch.cat((logits, slots), -1)), -1).to(v_BTGd.dtype)
+        o = torch.einsum("btgrs,bsgd->btgrd", p[..., :S], v_BSGd)
+        return (o + weighted_sum(p[..., S:].movedim(-1, 0), depth_v)).reshape(B, T, H, d)
+
+
+def _seen(num_new: int, num_all: int, device: torch.device) -> Tensor:
+    """(T, S): whether new position t, the last T of S, sees position s."""
+    seen = torch.ones(num_new, num_all, dtype=torch.bool, device=device)
+    return seen.tril_(num_all - num_new)
+
+
+@torch.no_grad()
+def generate(
+    model: "Decoder",
+    prompt_BT: Tensor,
+    max_new_tokens: int,
+    stop: Stop | None = None,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> list[list[int]]:
+    """What the model writes after each prompt; prompts of one batch have one length.
+
+    A row ends after `max_new_tokens`, or with the token at which `stop(row)` holds. Temperature 0
+    takes the likeliest token.
+    """
+    cache = KeyValueCache()
+    generator = torch.Generator(prompt_BT.device).manual_seed(seed)
+    rows: list[list[int]] = [[] for _ in prompt_BT]
+    open_rows = set(range(len(rows)))
+    tokens_BT = prompt_BT
+    for _ in range(max_new_tokens):
+        if not open_rows:
+            break
+        next_B = _choose(model.head(model(tokens_BT, cache)[:, -1]), temperature, generator)
+        for b in sorted(open_rows):
+            rows[b].append(int(next_B[b]))
+            if stop is not None and stop(rows[b]):
+                open_rows.remove(b)
+        tokens_BT = next_B.unsqueeze(1)
+    return rows
+
+
+def _choose(logits_BV: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+    if temperature == 0:
+        return logits_BV.argmax(-1)
+    p_BV = torch.softmax(at_least_fp32(logits_BV) / temperature, -1)
+    return torch.multinomial(p_BV, 1, generator=generator).squeeze(1)
