@@ -6,7 +6,7 @@ reads. Two cells with equal configs are the same experiment.
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -107,6 +107,56 @@ class Evaluation(Frozen):
     points: int = Field(1, ge=1, description="evenly spaced in tokens; the last is the end")
 
 
+class WholeLoop(Frozen):
+    """The whole stack is run `rounds` times (DeepLoop, arXiv 2607.13491)."""
+
+    layout: Literal["whole"] = "whole"
+    rounds: int = Field(ge=1)
+
+    @property
+    def forward(self) -> int:
+        """T: how often a recurrent block is run."""
+        return self.rounds
+
+    def executed_blocks(self, layers: int) -> int:
+        """Blocks run in one forward pass of a stack of `layers`."""
+        return layers * self.rounds
+
+
+class CoreLoop(Frozen):
+    """Prelude and coda run once, the core between them `forward` times (arXiv 2610.26030).
+
+    Gradients flow through the last `backward` of these. The core are the blocks that are neither.
+    """
+
+    layout: Literal["prelude-core-coda"] = "prelude-core-coda"
+    prelude: int = Field(ge=0)
+    coda: int = Field(ge=0)
+    forward: int = Field(ge=1)
+    backward: int = Field(default_factory=lambda data: data["forward"], ge=1)
+    injection: Literal["linear", "add", "none"] = "linear"
+
+    @model_validator(mode="after")
+    def _no_more_back_than_forth(self) -> "CoreLoop":
+        if self.backward > self.forward:
+            raise ValueError(
+                f"backward = {self.backward} is more than forward = {self.forward}: gradients can "
+                "flow through no more loops than are run"
+            )
+        return self
+
+    def core(self, layers: int) -> int:
+        """Blocks of the core in a stack of `layers`."""
+        return layers - self.prelude - self.coda
+
+    def executed_blocks(self, layers: int) -> int:
+        """Blocks run in one forward pass of a stack of `layers`."""
+        return self.prelude + self.core(layers) * self.forward + self.coda
+
+
+Loop = Annotated[WholeLoop | CoreLoop, Field(discriminator="layout")]
+
+
 class Measures(Frozen):
     """What is asked of a cell once it is trained. It changes nothing of the training."""
 
@@ -127,6 +177,7 @@ class CellConfig(Frozen):
     design: DesignRef
     shape: Shape
     match: Match = "shape"
+    loop: Loop | None = None
     corpus: CorpusRef
     sequence_length: int = Field(ge=2)
     batch_size: int = Field(ge=1, description="sequences per optimiser step")
@@ -150,6 +201,11 @@ class CellConfig(Frozen):
                 f"micro_batch_size = {self.micro_batch_size} does not divide "
                 f"batch_size = {self.batch_size}"
             )
+        if isinstance(self.loop, CoreLoop) and self.loop.core(self.shape.layers) < 1:
+            raise ValueError(
+                f"prelude = {self.loop.prelude} and coda = {self.loop.coda} leave no block of "
+                f"{self.shape.layers} to the core: a loop needs at least one"
+            )
         return self
 
     @property
@@ -162,7 +218,8 @@ class CellConfig(Frozen):
 
     def digest(self) -> str:
         """16 hex digits that name this experiment: all but what is measured afterwards."""
-        training = self.model_dump(exclude={"measures"})
+        absent = {"loop"} if self.loop is None else set()
+        training = self.model_dump(exclude={"measures"} | absent)
         canonical = json.dumps(training, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 

@@ -1,17 +1,47 @@
 """From a cell's shape and design reference to the design itself, without allocating anything."""
 
+from dataclasses import replace
+
 import torch
 
-from depthbench.config import DesignRef, Shape
+from depthbench.config import CoreLoop, DesignRef, Shape
 from residuals import Design, Stack, build
 
 
-def stack_of(shape: Shape, norm_eps: float) -> Stack:
+def stack_of(shape: Shape, norm_eps: float, num_rounds: int = 1) -> Stack:
     """What a design needs to know of a shape."""
-    return Stack(shape.layers, shape.d_model, shape.heads, shape.kv_heads, shape.head_dim, norm_eps)
+    return Stack(
+        *(shape.layers, shape.d_model, shape.heads, shape.kv_heads, shape.head_dim, norm_eps),
+        num_rounds=num_rounds,
+    )
 
 
-def lay_out(design: DesignRef, shape: Shape, norm_eps: float) -> Design:
+def lay_out(design: DesignRef, shape: Shape, norm_eps: float, num_rounds: int = 1) -> Design:
     """The design on the meta device: structure, formulas and rules, but no values yet."""
+    return _built(design, stack_of(shape, norm_eps, num_rounds))
+
+
+def lay_out_parts(
+    design: DesignRef, shape: Shape, norm_eps: float, loop: CoreLoop
+) -> dict[str, Design]:
+    """The same for `prelude`, `core` and `coda`, as far as they have blocks."""
+    core, whole = loop.core(shape.layers), stack_of(shape, norm_eps)
+    before_coda = loop.prelude + core * loop.forward
+    stacks = {
+        "prelude": replace(whole, num_blocks=loop.prelude),
+        "core": replace(
+            whole, num_blocks=core, first_visit=2 * loop.prelude, restarts=loop.forward > 1
+        ),
+        "coda": replace(whole, num_blocks=loop.coda, first_visit=2 * before_coda),
+    }
+    depth = 2 * loop.executed_blocks(shape.layers)
+    return {
+        name: _built(design, replace(stack, depth=depth))
+        for name, stack in stacks.items()
+        if stack.num_blocks
+    }
+
+
+def _built(design: DesignRef, stack: Stack) -> Design:
     with torch.device("meta"):
-        return build(f"{design.name}@{design.version}", stack_of(shape, norm_eps), **design.options)
+        return build(f"{design.name}@{design.version}", stack, **design.options)

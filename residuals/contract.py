@@ -16,9 +16,10 @@ to a token. What probes ask of it stands in `residuals.probing`.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from inspect import Parameter, signature
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor, nn
 
@@ -30,7 +31,11 @@ from residuals.probing import State as State
 
 @dataclass(frozen=True)
 class Stack:
-    """The stack a design serves: K blocks of attention and MLP, visited in `num_rounds` rounds."""
+    """The stack a design serves: K blocks of attention and MLP, visited in `num_rounds` rounds.
+
+    It may be part of a longer one, of `depth` visits, before whose `first_visit` others were made,
+    and be run from its own start again later (`restarts`). What depends on depth counts these.
+    """
 
     num_blocks: int
     d_model: int
@@ -39,6 +44,9 @@ class Stack:
     head_dim: int
     norm_eps: float
     num_rounds: int = 1
+    first_visit: int = 0
+    depth: int = 0
+    restarts: bool = False
 
     @property
     def num_sublayers(self) -> int:
@@ -49,6 +57,11 @@ class Stack:
     def num_visits(self) -> int:
         """Sublayers executed: 2·K·R."""
         return self.num_sublayers * self.num_rounds
+
+    @property
+    def num_executed(self) -> int:
+        """Sublayers executed in the whole model, of which this stack may be a part."""
+        return self.depth or self.num_visits
 
     def norms(
         self, count: int | None = None, kind: type[RMSNorm] | type[LayerNorm] = RMSNorm
@@ -106,6 +119,12 @@ class Design(Probed, Declared, ABC):
     def __init__(self, stack: Stack) -> None:
         super().__init__()
         self.stack = stack
+
+    def at(self, first_visit: int) -> Self:
+        """This design, with the same parameters, where its stack begins at another visit."""
+        placed = copy(self)
+        placed.stack = replace(self.stack, first_visit=first_visit)
+        return placed
 
     def start(self, x_BTD: Tensor) -> State:
         """State from the embedding."""

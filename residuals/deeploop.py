@@ -23,8 +23,8 @@ class DeepLoop(InnerOuterNorm):
     paper = "2607.13491"
 
     def __init__(self, stack: Stack, *, embedding_norm: bool = True) -> None:
-        super().__init__(stack, alpha=stack.num_visits**0.5, first_outer=0)
-        self.beta = (4 * stack.num_visits) ** -0.5
+        super().__init__(stack, alpha=stack.num_executed**0.5, first_outer=0)
+        self.beta = (4 * stack.num_executed) ** -0.5
         self.embedding_norm = stack.norms(1)[0] if embedding_norm else nn.Identity()
 
     def start(self, x_BTD: Tensor) -> State:

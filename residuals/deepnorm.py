@@ -32,8 +32,8 @@ class DeepNorm(OuterNorm):
     def __init__(self, stack: Stack, *, init: str = "normal") -> None:
         if init not in ("normal", "xavier"):
             raise DesignError(f"init = {init!r} of design 'deepnorm': choose 'normal' or 'xavier'")
-        super().__init__(stack, LayerNorm, alpha=stack.num_visits**0.25)
-        self.beta = (4 * stack.num_visits) ** -0.25
+        super().__init__(stack, LayerNorm, alpha=stack.num_executed**0.25)
+        self.beta = (4 * stack.num_executed) ** -0.25
         self.xavier = init == "xavier"
 
     def init_gain(self, role: str, fan_in: int, fan_out: int) -> float:

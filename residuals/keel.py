@@ -63,8 +63,9 @@ class KEEL(InnerOuterNorm):
         inner_norm: bool = True,
     ) -> None:
         # In a loop the first sublayer has an outer norm from its second visit on.
-        no_outer = 1 if first_block_rule and stack.num_rounds == 1 else 0
-        super().__init__(stack, alpha or float(stack.num_visits), no_outer)
+        once = stack.num_rounds == 1 and stack.first_visit == 0 and not stack.restarts
+        no_outer = 1 if first_block_rule and once else 0
+        super().__init__(stack, alpha or float(stack.num_executed), no_outer)
         self.first_block_rule = first_block_rule
         self.inner_norm = inner_norm
         if not inner_norm:
@@ -74,10 +75,11 @@ class KEEL(InnerOuterNorm):
         return super().read(k, visit, state) if self.inner_norm else (state[0], state)
 
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
-        if not self.first_block_rule or visit > 1:
+        executed = self.stack.first_visit + visit
+        if not self.first_block_rule or executed > 1:
             return super().write(k, visit, carry, y_BTD)
         added = scaled_sum(carry[0], 1.0, y_BTD)
-        return (added if visit == 0 else self._outer(k, visit)(added),)
+        return (added if executed == 0 else self._outer(k, visit)(added),)
 
     def num_extra_params(self) -> int:
         inner = 0 if self.inner_norm else self.stack.num_sublayers * self.stack.d_model

@@ -25,4 +25,4 @@ class LNS(PreLN):
     paper = "2502.05795"
 
     def read(self, k: int, visit: int, state: State) -> tuple[Tensor, State]:
-        return self.norms[k](state[0]) / sqrt(visit // 2 + 1), state
+        return self.norms[k](state[0]) / sqrt((self.stack.first_visit + visit) // 2 + 1), state

@@ -81,17 +81,31 @@ class Block(nn.Module):
         return (between, from_attention), (state, from_mlp)
 
 
-class Decoder(nn.Module):
-    """Llama-style decoder with a residual design: RMSNorm, RoPE, SwiGLU, no biases, untied head."""
+def run_blocks(
+    design: Design, blocks: nn.ModuleList, x_BTD: Tensor, seq: CausalSequence, cache: Cache | None
+) -> Tensor:
+    """What the stack makes of x, from the design's start to its finish: (B, T, D)."""
+    state, first = design.start(x_BTD), design.stack.first_visit
+    for visit in range(0, design.stack.num_visits, 2):
+        k = visit % design.stack.num_sublayers
+        here = seq if cache is None else CachedSequence(seq.rotary, cache, first + visit)
+        state = blocks[k // 2](k, visit, design, state, here)
+    return design.finish(state)
 
-    def __init__(self, shape: Shape, vocab_size: int, design: Design) -> None:
+
+class LanguageModel(nn.Module):
+    """Embedding, something that reads it, final norm and untied head: what all decoders share."""
+
+    def __init__(self, shape: Shape, vocab_size: int, norm_eps: float) -> None:
         super().__init__()
         self.shape = shape
-        self.design = design
         self.embedding = Embedding(vocab_size, shape.d_model)
-        self.blocks = nn.ModuleList(Block(shape, design) for _ in range(shape.layers))
-        self.final_norm = RMSNorm(shape.d_model, design.stack.norm_eps)
+        self.final_norm = RMSNorm(shape.d_model, norm_eps)
         self.head = Projection(shape.d_model, {"head": vocab_size}, lambda *_: 1.0)
+
+    def read(self, x_BTD: Tensor, seq: CausalSequence, cache: Cache | None) -> Tensor:
+        """From the embedded tokens to what the final norm reads: (B, T, D)."""
+        raise NotImplementedError
 
     def forward(self, tokens_BT: Tensor, cache: Cache | None = None) -> Tensor:
         """What the head multiplies: (B, T, D).
@@ -99,12 +113,7 @@ class Decoder(nn.Module):
         With a cache the tokens follow those that are in it, and it grows by them.
         """
         seq = self.sequence(tokens_BT.shape[1], 0 if cache is None else cache.length)
-        state = self.design.start(self.embedding(tokens_BT))
-        for visit in range(0, self.design.stack.num_visits, 2):
-            k = visit % self.design.stack.num_sublayers
-            here = seq if cache is None else CachedSequence(seq.rotary, cache, visit)
-            state = self.blocks[k // 2](k, visit, self.design, state, here)
-        x_BTD: Tensor = self.final_norm(self.design.finish(state))
+        x_BTD: Tensor = self.final_norm(self.read(self.embedding(tokens_BT), seq, cache))
         return x_BTD
 
     def sequence(self, length: int, start: int = 0) -> CausalSequence:
@@ -128,6 +137,18 @@ class Decoder(nn.Module):
             return token_nll(self(tokens_BT), self.head.weight, targets_BT)
 
 
+class Decoder(LanguageModel):
+    """Llama-style decoder with a residual design: RMSNorm, RoPE, SwiGLU, no biases, untied head."""
+
+    def __init__(self, shape: Shape, vocab_size: int, design: Design) -> None:
+        super().__init__(shape, vocab_size, design.stack.norm_eps)
+        self.design = design
+        self.blocks = nn.ModuleList(Block(shape, design) for _ in range(shape.layers))
+
+    def read(self, x_BTD: Tensor, seq: CausalSequence, cache: Cache | None) -> Tensor:
+        return run_blocks(self.design, self.blocks, x_BTD, seq, cache)
+
+
 def build_decoder(
     shape: Shape,
     vocab_size: int,
@@ -135,9 +156,10 @@ def build_decoder(
     norm_eps: float,
     seed: int,
     device: str = "cpu",
+    num_rounds: int = 1,
 ) -> Decoder:
     """An initialised decoder: laid out on the meta device, then filled where it will live."""
-    residual = lay_out(design, shape, norm_eps)
+    residual = lay_out(design, shape, norm_eps, num_rounds)
     with torch.device("meta"):
         model = Decoder(shape, vocab_size, residual)
     model.to_empty(device=device)
