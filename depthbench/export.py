@@ -41,7 +41,7 @@ def export(cell: Path, to: str, out: Path) -> None:
 def _write(trained: TrainedCell, folder: Path) -> None:
     from depthbench.hf.card import model_card
 
-    plain = trained.model.design.llama_gains() is not None
+    plain = trained.model.llama_gains() is not None
     model = _llama(trained) if plain else _own(trained, folder)
     model.save_pretrained(folder)
     _tokenizer(trained).save_pretrained(folder)
@@ -50,8 +50,10 @@ def _write(trained: TrainedCell, folder: Path) -> None:
 
 
 def _llama(trained: TrainedCell) -> "PreTrainedModel":
+    from depthbench.model.decoder import Decoder
     from depthbench.model.export import to_llama
 
+    assert isinstance(trained.model, Decoder)
     return to_llama(trained.model, trained.config.sequence_length, trained.corpus.end_of_text)
 
 

@@ -12,7 +12,7 @@ from depthbench.config import CellConfig
 from depthbench.data import Corpus
 from depthbench.errors import DepthbenchError
 from depthbench.folder import CellFolder, Metrics, truncate_metrics
-from depthbench.model.decoder import Decoder
+from depthbench.model.decoder import Decoder, LanguageModel
 from depthbench.probes.executed import Executed
 from depthbench.probes.run import finite, probe_windows
 from depthbench.trained import TrainedCell, load_trained
@@ -33,7 +33,7 @@ def check(corpus: Corpus, config: CellConfig) -> None:
 
 def layer_statistics(
     folder: CellFolder, corpus: Corpus, config: CellConfig
-) -> Callable[[int, Decoder], None]:
+) -> Callable[[int, LanguageModel], None]:
     """What the trainer calls after every step: appends to `layers.jsonl` as often as asked.
 
     One forward and backward pass of the probes' windows; weights and gradients stay as they are.
@@ -45,8 +45,8 @@ def layer_statistics(
     ids = torch.from_numpy(windows.astype(np.int64)).to(config.device)
     statistics = probes.get("statistics")
 
-    def observe(step: int, model: Decoder) -> None:
-        if step % every == 0:
+    def observe(step: int, model: LanguageModel) -> None:
+        if step % every == 0 and isinstance(model, Decoder):
             found = statistics.measure(Executed(model, ids[:, :-1], ids[:, 1:]), {})
             # Whoever resumed runs some steps again; theirs are the same numbers.
             truncate_metrics(folder.layers_path, step - 1)

@@ -9,7 +9,8 @@ from depthbench.data import Corpus
 from depthbench.data.pinned import open_pinned
 from depthbench.errors import InputError
 from depthbench.folder import CellFolder
-from depthbench.model.decoder import Decoder, build_decoder
+from depthbench.model.build import build_model
+from depthbench.model.decoder import LanguageModel
 from depthbench.train.checkpoint import load_weights
 from residuals import DesignError
 
@@ -20,7 +21,7 @@ class TrainedCell:
 
     folder: CellFolder
     config: CellConfig
-    model: Decoder
+    model: LanguageModel
     corpus: Corpus
 
 
@@ -38,14 +39,7 @@ def open_trained(path: Path, device: str | None = None) -> TrainedCell:
 def load_trained(folder: CellFolder, corpus: Corpus, device: str | None = None) -> TrainedCell:
     """The cell with its final weights, which are there, and its open corpus."""
     config = folder.config()
-    model = build_decoder(
-        config.shape,
-        config.corpus.vocab_size,
-        config.design,
-        config.norm_eps,
-        config.seed,
-        device or config.device,
-    )
+    model = build_model(config, device)
     load_weights(folder.model_path, model)
     model.eval().requires_grad_(False)
     return TrainedCell(folder, config, model, corpus)

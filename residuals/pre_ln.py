@@ -33,12 +33,13 @@ class PreLN(Design):
     def write(self, k: int, visit: int, carry: State, y_BTD: Tensor) -> State:
         return (carry[0] + y_BTD,)
 
-    def path_weights(self, states: Sequence[State]) -> Iterator[Tensor]:
-        return unit_paths(states)
+    def path_weights(self, states: Sequence[State]) -> Iterator[Tensor] | None:
+        # A rule derived from this one may add otherwise.
+        return unit_paths(states) if type(self).write is PreLN.write else None
 
     def llama_gains(self) -> list[Tensor] | None:
-        # A rule derived from this one is another function.
-        if type(self) is not PreLN:
+        # A rule derived from this one is another function, and a loop another stack.
+        if type(self) is not PreLN or self.stack.num_rounds > 1:
             return None
         return [norm.gain for norm in self.norms if isinstance(norm, RMSNorm)]
 

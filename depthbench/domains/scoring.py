@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from depthbench.domains.encoding import Fitted, Window
-from depthbench.model.decoder import Decoder
+from depthbench.model.decoder import LanguageModel
 from depthbench.model.loss import token_nll
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 65536}
@@ -46,7 +46,7 @@ def batches(
 
 @torch.no_grad()
 def score(
-    model: Decoder,
+    model: LanguageModel,
     sequences: Sequence[Fitted],
     length: int,
     *,

@@ -3,6 +3,7 @@
 import json
 from math import exp
 
+import residuals
 from depthbench import __version__
 from depthbench.trained import TrainedCell
 
@@ -57,11 +58,12 @@ PLUGIN = (
 
 def model_card(trained: TrainedCell, name: str, plain: bool) -> str:
     """The card of the folder `name`; `plain` if `transformers` loads it with its own code."""
-    config, design = trained.config, trained.model.design
+    config = trained.config
     result = trained.folder.result()
     assert result is not None  # a trained cell is done
     identifier = f"{config.design.name}@{config.design.version}"
-    foreign = not type(design).__module__.startswith("residuals.")
+    design = residuals.get(identifier)
+    foreign = not design.__module__.startswith("residuals.")
     needs = OWN.format(design=identifier, plugin=PLUGIN if foreign else "")
     options = f" with {json.dumps(config.design.options)}" if config.design.options else ""
     licences = [f"{source} {of}" for source, of in trained.corpus.header.licences.items()]

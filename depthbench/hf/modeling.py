@@ -11,8 +11,7 @@ from transformers import Cache, DynamicCache, GenerationMixin, PretrainedConfig,
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from depthbench.config import CellConfig
-from depthbench.designs import lay_out
-from depthbench.model.decoder import Decoder
+from depthbench.model.build import lay_out_model
 from residuals import initialise
 
 
@@ -43,9 +42,7 @@ class DepthbenchForCausalLM(PreTrainedModel, GenerationMixin):
     def __init__(self, config: DepthbenchConfig) -> None:
         super().__init__(config)
         cell = CellConfig.model_validate(config.cell)
-        design = lay_out(cell.design, cell.shape, cell.norm_eps)
-        with torch.device("meta"):
-            self.decoder = Decoder(cell.shape, cell.corpus.vocab_size, design)
+        self.decoder = lay_out_model(cell)
         if torch.get_default_device().type != "meta":
             self.decoder.to_empty(device=torch.get_default_device())
             initialise(self.decoder, cell.seed)

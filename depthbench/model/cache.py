@@ -18,7 +18,7 @@ from residuals.norms import at_least_fp32
 from residuals.slots import dots, weighted_sum
 
 if TYPE_CHECKING:
-    from depthbench.model.decoder import Decoder
+    from depthbench.model.decoder import LanguageModel
 
 Stop = Callable[[list[int]], bool]
 
@@ -103,7 +103,7 @@ def _seen(num_new: int, num_all: int, device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def generate(
-    model: "Decoder",
+    model: "LanguageModel",
     prompt_BT: Tensor,
     max_new_tokens: int,
     stop: Stop | None = None,

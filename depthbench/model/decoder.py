@@ -107,6 +107,10 @@ class LanguageModel(nn.Module):
         """From the embedded tokens to what the final norm reads: (B, T, D)."""
         raise NotImplementedError
 
+    def llama_gains(self) -> list[Tensor] | None:
+        """The input-norm gains if this is exactly a Llama decoder, else None."""
+        return None
+
     def forward(self, tokens_BT: Tensor, cache: Cache | None = None) -> Tensor:
         """What the head multiplies: (B, T, D).
 
@@ -148,6 +152,9 @@ class Decoder(LanguageModel):
     def read(self, x_BTD: Tensor, seq: CausalSequence, cache: Cache | None) -> Tensor:
         return run_blocks(self.design, self.blocks, x_BTD, seq, cache)
 
+    def llama_gains(self) -> list[Tensor] | None:
+        return self.design.llama_gains()
+
 
 def build_decoder(
     shape: Shape,
@@ -156,10 +163,9 @@ def build_decoder(
     norm_eps: float,
     seed: int,
     device: str = "cpu",
-    num_rounds: int = 1,
 ) -> Decoder:
     """An initialised decoder: laid out on the meta device, then filled where it will live."""
-    residual = lay_out(design, shape, norm_eps, num_rounds)
+    residual = lay_out(design, shape, norm_eps)
     with torch.device("meta"):
         model = Decoder(shape, vocab_size, residual)
     model.to_empty(device=device)

@@ -52,4 +52,4 @@ def _relative(changed_BTD: Tensor, original_BTD: Tensor) -> float:
     """Mean over tokens of ‖changed − original‖ / ‖original‖; 0 where nothing stays nothing."""
     difference = torch.linalg.vector_norm(changed_BTD - original_BTD, dim=-1)
     size = torch.linalg.vector_norm(original_BTD, dim=-1)
-    return torch.where(difference > 0, difference / size, 0.0).mean().item()
+    return torch.where(difference == 0, 0.0, difference / size).mean().item()

@@ -25,8 +25,8 @@ def paths(stack: Executed, thresholds: dict[str, float]) -> Findings:
     weights = stack.design.path_weights(states)
     if weights is None:
         return Findings(
-            reason="norms that stand on the stream rescale it for every token: there is no "
-            "explicit weight"
+            reason="the design has no explicit weight of one sublayer in another, as when norms "
+            "that stand on the stream rescale it for every token"
         )
     rows: list[list[float | None]] = []
     for weights_SBT in weights:

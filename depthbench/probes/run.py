@@ -14,6 +14,7 @@ from depthbench.data import Corpus
 from depthbench.data.progress import Progress, silent
 from depthbench.errors import InputError
 from depthbench.folder import CellFolder, read_json, replacing, write_json
+from depthbench.model.decoder import Decoder
 from depthbench.probes import registry
 from depthbench.probes.executed import Executed
 from depthbench.train.evaluate import windows_by_source
@@ -34,6 +35,11 @@ class Probing:
     @classmethod
     def of(cls, trained: TrainedCell, windows: int) -> "Probing":
         """Runs `windows` held-out windows. Raises `InputError` if there are not as many."""
+        if not isinstance(trained.model, Decoder):
+            raise InputError(
+                f"{trained.folder.path}: layer probes do not know the layout "
+                f"{trained.config.loop.layout if trained.config.loop else None!r} yet"
+            )
         sample = probe_windows(trained.corpus, trained.config, windows)
         ids = torch.from_numpy(sample.astype(np.int64)).to(trained.model.embedding.weight.device)
         return cls(trained, Executed(trained.model, ids[:, :-1], ids[:, 1:]), windows)
@@ -50,8 +56,8 @@ class Probing:
             "title": probe.title,
             "definition": probe.definition,
             "unit": probe.unit,
-            "axes": probe.axes,
-            "scale": probe.scale,
+            "axes": list(probe.axes),
+            "scale": list(probe.scale) if probe.scale else None,
             "thresholds": limits,
             "sample": {
                 "corpus": corpus.name,
@@ -95,9 +101,10 @@ def probe_cell(
 def probe_windows(corpus: Corpus, config: CellConfig, num: int) -> NDArray[Any]:
     """`num` validation windows (num, T + 1) of all sources, the same for every cell."""
     windows = np.concatenate(list(windows_by_source(corpus, config).values()))
-    if num > len(windows):
+    if not 1 <= num <= len(windows):
         raise InputError(
-            f"windows = {num}, and the validation set of this cell has {len(windows)}: ask for less"
+            f"windows = {num}, and the validation set of this cell has {len(windows)}: "
+            "ask for at least 1 and no more than that"
         )
     chosen: NDArray[Any] = windows[np.linspace(0, len(windows) - 1, num).round().astype(int)]
     return chosen
@@ -115,6 +122,8 @@ def _by_probe(names: Sequence[str], given: Mapping[str, float]) -> dict[str, dic
     for path, value in given.items():
         if path not in known:
             raise InputError(unknown("threshold", path, known))
+        if not isfinite(value):
+            raise InputError(f"threshold {path} = {value}: give a finite number")
         name, _, threshold = path.partition(".")
         limits[name][threshold] = float(value)
     return limits

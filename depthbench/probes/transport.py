@@ -20,7 +20,7 @@ from depthbench.probes.registry import Findings, probe
 @torch.no_grad()
 def transport(stack: Executed, thresholds: dict[str, float]) -> Findings:
     """Rank after each sublayer and cosine before it."""
-    ranks, cosines, product = [], [], None
+    ranks, cosines, product = list[float](), list[float | None](), None
     num_sublayers = stack.design.stack.num_sublayers
     for visit, (state, _) in enumerate(stack.sublayers()):
         mixing = stack.design.mixing(visit % num_sublayers, visit, state)
@@ -33,7 +33,7 @@ def transport(stack: Executed, thresholds: dict[str, float]) -> Findings:
         cosine = (unit @ unit.mT).abs()
         m = cosine.shape[-1]
         off_diagonal = cosine.sum((-2, -1)) - cosine.diagonal(dim1=-2, dim2=-1).sum(-1)
-        cosines.append(off_diagonal.mean().item() / (m * (m - 1)) if m > 1 else 1.0)
+        cosines.append(off_diagonal.mean().item() / (m * (m - 1)) if m > 1 else None)
     return Findings(
         {"effective_rank": ranks, "cosine": cosines},
         {"effective_rank": ranks[-1], "cosine": cosines[-1]},

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from depthbench.config import CellConfig
 from depthbench.data import Corpus
 from depthbench.errors import InputError
-from depthbench.model.decoder import Decoder
+from depthbench.model.decoder import LanguageModel
 
 TOKENS_AT_ONCE = 2048
 
 
-def evaluate(model: Decoder, corpus: Corpus, config: CellConfig) -> dict[str, Any]:
+def evaluate(model: LanguageModel, corpus: Corpus, config: CellConfig) -> dict[str, Any]:
     """`loss`, `bits_per_byte`, both by source, `tokens`, `bytes`."""
     nats, tokens, size = {}, {}, {}
     device, precision = torch.device(config.device), config.precision

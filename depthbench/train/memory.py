@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from depthbench.config import CellConfig
-from depthbench.model.decoder import Decoder
+from depthbench.model.decoder import LanguageModel
 
 
-def activation_bytes(model: Decoder, config: CellConfig) -> int:
+def activation_bytes(model: LanguageModel, config: CellConfig) -> int:
     """Bytes that autograd keeps from the forward pass of one micro-batch for its backward.
 
     Each storage counts once; the model's own parameters do not.

@@ -17,7 +17,8 @@ from depthbench.config import CellConfig, Measures
 from depthbench.data import Corpus, batch
 from depthbench.environment import peak_memory_bytes
 from depthbench.folder import CellFolder, Metrics, truncate_metrics
-from depthbench.model.decoder import Decoder, build_decoder
+from depthbench.model.build import build_model
+from depthbench.model.decoder import LanguageModel
 from depthbench.train import checkpoint
 from depthbench.train.checkpoint import Progress
 from depthbench.train.evaluate import evaluate, windows_by_source
@@ -60,7 +61,7 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     say: Callable[[str], None] = print,
-    observe: Callable[[int, Decoder], None] = lambda step, model: None,
+    observe: Callable[[int, LanguageModel], None] = lambda step, model: None,
 ) -> Outcome:
     """Trains the cell from its newest checkpoint; `stop` is asked between steps.
 
@@ -70,14 +71,7 @@ def train(
     once, or gets no gradient; `CheckpointError` if a checkpoint cannot be written.
     """
     torch.set_num_threads(config.threads)
-    model = build_decoder(
-        config.shape,
-        config.corpus.vocab_size,
-        config.design,
-        config.norm_eps,
-        config.seed,
-        config.device,
-    )
+    model = build_model(config)
     windows_by_source(corpus, config)  # too short a stream shows now, not after the last step
     optimizer = build_optimizer(model, config.optimizer)
     assert_each_once(model, optimizer)
@@ -137,7 +131,7 @@ def train(
 
 
 def _step(
-    model: Decoder,
+    model: LanguageModel,
     optimizer: torch.optim.Optimizer,
     corpus: Corpus,
     config: CellConfig,

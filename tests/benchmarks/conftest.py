@@ -15,15 +15,18 @@ from pytest_benchmark.fixture import BenchmarkFixture
 ROUNDS = 9
 _rows: list[tuple[str, float, str]] = []
 Step = Callable[[], object]
-Compare = Callable[[str, Step, Step, str], None]
+Compare = Callable[..., None]
 
 
 @pytest.fixture
 def compare(benchmark: BenchmarkFixture) -> Compare:
-    """`compare(name, step, baseline, target)`: time of `step` over that of `baseline`."""
+    """`compare(name, step, baseline, target)`: time of `step` over that of `baseline`.
+
+    `rounds` of each, after one that does not count; fewer where a single one takes long.
+    """
     torch.set_num_threads(1)
 
-    def run(name: str, step: Step, baseline: Step, target: str) -> None:
+    def run(name: str, step: Step, baseline: Step, target: str, rounds: int = ROUNDS) -> None:
         beside: list[float] = []
 
         def before_each_round() -> None:
@@ -32,7 +35,7 @@ def compare(benchmark: BenchmarkFixture) -> Compare:
             beside.append(time.perf_counter() - started)
 
         benchmark.pedantic(
-            step, setup=before_each_round, rounds=ROUNDS, warmup_rounds=1, iterations=1
+            step, setup=before_each_round, rounds=rounds, warmup_rounds=1, iterations=1
         )
         ratio = median(benchmark.stats.stats.data) / median(beside[1:])
         benchmark.extra_info["ratio"] = ratio

@@ -16,7 +16,8 @@ from depthbench.config import CellConfig
 from depthbench.data import batch
 from depthbench.errors import InputError
 from depthbench.folder import CellFolder, read_metrics
-from depthbench.model.decoder import Decoder, build_decoder
+from depthbench.model.build import build_model
+from depthbench.model.decoder import LanguageModel, build_decoder
 from depthbench.train import trainer
 from depthbench.train.trainer import train
 from residuals import DesignError, load_plugin, registry
@@ -50,8 +51,8 @@ class Seen:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype | None = None) -> None:
         build_optimizer = trainer.build_optimizer
 
-        def decoder(*arguments: Any) -> Decoder:
-            self.model = build_decoder(*arguments).to(dtype)
+        def decoder(*arguments: Any) -> LanguageModel:
+            self.model = build_model(*arguments).to(dtype)
             self.start = {n: p.detach().clone() for n, p in self.model.named_parameters()}
             return self.model
 
@@ -59,7 +60,7 @@ class Seen:
             self.optimizer = build_optimizer(*arguments)
             return self.optimizer
 
-        monkeypatch.setattr(trainer, "build_decoder", decoder)
+        monkeypatch.setattr(trainer, "build_model", decoder)
         monkeypatch.setattr(trainer, "build_optimizer", optimizer)
 
     def gradients(self) -> dict[str, torch.Tensor]:
@@ -307,7 +308,7 @@ def test_weights_that_overflow_in_the_last_update_are_no_result(
 ) -> None:
     real = trainer._step
 
-    def step(model: Decoder, *rest: Any) -> tuple[float, float]:
+    def step(model: LanguageModel, *rest: Any) -> tuple[float, float]:
         found = real(model, *rest)
         if rest[-1] == 5:
             with torch.no_grad():

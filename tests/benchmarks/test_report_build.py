@@ -1,0 +1,14 @@
+"""Time to build the report of a matrix as large as the published one: 5 s at most."""
+
+from pathlib import Path
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from depthbench import report
+from tests.report.large import write_large
+
+
+def test_report_of_150_cells(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    write_large(tmp_path / "runs")
+    runs, out = [tmp_path / "runs"], tmp_path / "out"
+    benchmark.pedantic(lambda: report.build(runs, out), rounds=3, warmup_rounds=1, iterations=1)
