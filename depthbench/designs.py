@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from depthbench.config import CoreLoop, DesignRef, Shape
+from depthbench.config import CoreLoop, DesignRef, Loop, Shape
 from residuals import Design, Stack, build
 
 
@@ -22,9 +22,14 @@ def lay_out(design: DesignRef, shape: Shape, norm_eps: float, num_rounds: int = 
 
 
 def lay_out_parts(
-    design: DesignRef, shape: Shape, norm_eps: float, loop: CoreLoop
+    design: DesignRef, shape: Shape, norm_eps: float, loop: Loop | None
 ) -> dict[str, Design]:
-    """The same for `prelude`, `core` and `coda`, as far as they have blocks."""
+    """The design of each part of the stack: one part, `whole`, or `prelude`, `core` and `coda`.
+
+    Parts without a block are left out.
+    """
+    if not isinstance(loop, CoreLoop):
+        return {"whole": lay_out(design, shape, norm_eps, loop.rounds if loop else 1)}
     core, whole = loop.core(shape.layers), stack_of(shape, norm_eps)
     before_coda = loop.prelude + core * loop.forward
     stacks = {

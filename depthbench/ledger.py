@@ -5,9 +5,9 @@ Multiply and add count as two. Attention counts its causal half.
 
 from dataclasses import asdict, dataclass
 
-from depthbench.config import CellConfig, Shape
-from depthbench.designs import lay_out
-from depthbench.shapes import backbone_parameters, total_parameters
+from depthbench.config import CellConfig, CoreLoop, Shape
+from depthbench.designs import lay_out_parts
+from depthbench.shapes import backbone_parameters, block_parameters
 from residuals import Design
 
 PREFILL_TOKENS = 4096
@@ -17,12 +17,21 @@ PROCESS_BYTES = 400 * 2**20  # an idle process with torch loaded
 
 @dataclass(frozen=True)
 class Ledger:
-    """Counts and costs of one cell; FLOPs of the whole run in `total_flops`."""
+    """Counts and costs of one cell; FLOPs of the whole run in `total_flops`.
+
+    `once` and `recurrent`: parameters between embedding and head that a forward pass uses once, and
+    those that it uses in every loop. `executed`: all of these, as often as they are used.
+    """
 
     parameters: int
     backbone: int
     added: int
     added_by_design_share: float
+    once: int
+    recurrent: int
+    executed: int
+    forward_flops_per_token: int
+    backward_flops_per_token: int
     train_flops_per_token: int
     prefill_flops: int
     kv_cache_bytes: int
@@ -32,20 +41,76 @@ class Ledger:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some blocks of the stack, run `forward` times with gradients `backward` times a step.
+
+    `matrices`: parameters that are multiplied with every token; `others`: gains and the like.
+    """
+
+    design: Design
+    num_blocks: int
+    matrices: int
+    others: int
+    forward: int
+    backward: int
+
+    @property
+    def parameters(self) -> int:
+        return self.matrices + self.others + self.design.num_extra_params()
+
+    def flops_per_token(self, d_model: int, length: int) -> int:
+        """Of running it once: matrices, the causal half of attention, and routing."""
+        rounds = self.design.stack.num_rounds
+        attention = 2 * self.num_blocks * d_model * length
+        routing = self.design.routing_flops()
+        return (2 * self.matrices + attention) * rounds + routing.matmul + routing.mixing
+
+
+def parts(config: CellConfig) -> list[Part]:
+    """What the stack of a cell consists of."""
+    shape, loop = config.shape, config.loop
+    d, block = shape.d_model, block_parameters(shape)
+    found = []
+    for name, design in lay_out_parts(config.design, shape, config.norm_eps, loop).items():
+        num = design.stack.num_blocks
+        matrices, others, forward, backward = num * (block - 2 * d), num * 2 * d, 1, 1
+        if isinstance(loop, CoreLoop) and name == "core":
+            forward, backward = loop.forward, loop.backward
+            matrices += 2 * d * d if loop.injection == "linear" else 0
+            others += d  # the norm after each loop
+            if not loop.prelude:
+                others += d
+        elif name == "prelude":
+            others += d
+        found.append(Part(design, num, matrices, others, forward, backward))
+    return found
+
+
 def forward_flops_per_token(shape: Shape, vocab_size: int, length: int, design: Design) -> int:
     """Forward FLOPs of a token in a sequence of `length`: matrices, attention, routing and head."""
-    norms = shape.d_model * 2 * shape.layers
-    products = 2 * (backbone_parameters(shape) - norms) + 2 * vocab_size * shape.d_model
-    attention = 2 * shape.layers * shape.d_model * length
-    routing = design.routing_flops()
-    return products + attention + routing.matmul + routing.mixing
+    whole = _whole(shape, design)
+    return whole.flops_per_token(shape.d_model, length) + 2 * vocab_size * shape.d_model
 
 
 def prefill_flops(shape: Shape, design: Design, length: int = PREFILL_TOKENS) -> int:
     """Forward FLOPs of one sequence without the head: 2·N·T + 2·K·d·T², and the routing."""
-    routing = design.routing_flops()
-    per_token = 2 * backbone_parameters(shape) + routing.matmul + routing.mixing
-    return per_token * length + 2 * shape.layers * shape.d_model * length**2
+    return _prefill([_whole(shape, design)], shape.d_model, length)
+
+
+def _whole(shape: Shape, design: Design) -> Part:
+    gains = 2 * shape.d_model * shape.layers
+    return Part(design, shape.layers, backbone_parameters(shape) - gains, gains, 1, 1)
+
+
+def _prefill(stack: list[Part], d_model: int, length: int) -> int:
+    # The published count takes every parameter of a block, its gains too.
+    per_token = sum(
+        part.forward
+        * (part.flops_per_token(d_model, length) + 2 * part.others * part.design.stack.num_rounds)
+        for part in stack
+    )
+    return per_token * length
 
 
 def kv_cache_bytes(shape: Shape, length: int = PREFILL_TOKENS) -> int:
@@ -56,21 +121,39 @@ def kv_cache_bytes(shape: Shape, length: int = PREFILL_TOKENS) -> int:
 def ledger(config: CellConfig) -> Ledger:
     """The ledger of a cell. The design's share is relative to the backbone without it.
 
-    A training step costs three forward passes: one forward, two backward.
+    A backward pass costs two forward passes, of the loops that have gradients.
     """
-    shape, vocab = config.shape, config.corpus.vocab_size
-    design = lay_out(config.design, shape, config.norm_eps)
-    added = design.num_extra_params()
-    per_token = 3 * forward_flops_per_token(shape, vocab, config.sequence_length, design)
+    shape, vocab, length = config.shape, config.corpus.vocab_size, config.sequence_length
+    d, stack = shape.d_model, parts(config)
+    head = 2 * vocab * d
+    once = [part.flops_per_token(d, length) for part in stack]
+    forward = head + sum(part.forward * flops for part, flops in zip(stack, once, strict=True))
+    backward = 2 * (
+        head + sum(part.backward * flops for part, flops in zip(stack, once, strict=True))
+    )
+    added = sum(part.design.num_extra_params() for part in stack)
+    runs = [part.forward * part.design.stack.num_rounds for part in stack]
+    looped = isinstance(config.loop, CoreLoop) or max(runs) > 1
+    recurrent = max(stack, key=lambda part: part.forward).parameters if looped else 0
+    in_stack = sum(part.parameters for part in stack)
+    backbone = in_stack - added
     return Ledger(
-        parameters=total_parameters(shape, vocab) + added,
-        backbone=backbone_parameters(shape),
+        parameters=2 * vocab * d + d + in_stack,
+        backbone=backbone,
         added=added,
-        added_by_design_share=added / backbone_parameters(shape),
-        train_flops_per_token=per_token,
-        prefill_flops=prefill_flops(shape, design),
-        kv_cache_bytes=kv_cache_bytes(shape),
-        total_flops=per_token * config.tokens,
+        added_by_design_share=added / backbone,
+        once=in_stack - recurrent,
+        recurrent=recurrent,
+        executed=sum(part.parameters * num for part, num in zip(stack, runs, strict=True)),
+        forward_flops_per_token=forward,
+        backward_flops_per_token=backward,
+        train_flops_per_token=forward + backward,
+        prefill_flops=_prefill(stack, d, PREFILL_TOKENS),
+        kv_cache_bytes=sum(
+            kv_cache_bytes(shape.model_copy(update={"layers": part.num_blocks * num}))
+            for part, num in zip(stack, runs, strict=True)
+        ),
+        total_flops=(forward + backward) * config.tokens,
     )
 
 
@@ -80,11 +163,12 @@ def memory_bytes(config: CellConfig, parameters: int) -> int:
     Weights, gradients, two moments and one copy in fp32; activations of one micro-batch as a
     plain block keeps them, doubled for what routing keeps.
     """
-    s, length = config.shape, config.sequence_length
+    s, length, stack = config.shape, config.sequence_length, parts(config)
     # A design's own attention has no kernel that recomputes its probabilities.
-    own = type(lay_out(config.design, s, config.norm_eps)).attend is not Design.attend
+    own = type(stack[0].design).attend is not Design.attend
     kept = 2 * s.heads * (length if own else min(length, 512))
-    per_token = s.layers * (24 * s.d_model + 5 * s.ffn + kept)
+    blocks = sum(p.num_blocks * p.backward * p.design.stack.num_rounds for p in stack)
+    per_token = blocks * (24 * s.d_model + 5 * s.ffn + kept)
     activations = 2 * 4 * config.micro_batch_size * length * per_token
     return PROCESS_BYTES + 20 * parameters + activations
 

@@ -1,4 +1,4 @@
-"""The report: a page, its figure, and its rows as files."""
+"""The report: a page, its figures, and its rows as files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,22 +7,24 @@ import pandas as pd
 
 from depthbench.errors import InputError
 from depthbench.folder import replacing
-from depthbench.report import figures
-from depthbench.report.page import render, section_panels
+from depthbench.report import paper
+from depthbench.report.cells import read_cells
+from depthbench.report.outputs import names_of, pictures
+from depthbench.report.page import Against, render
+from depthbench.report.parts import parts_of
 from depthbench.report.sections import split
 from depthbench.report.series import looks
 from depthbench.store import Record, cell_folders, rows
 
-FIGURE = "loss_vs_aspect"
 
-
-def build(roots: Sequence[Path], out: Path) -> Path:
+def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> Path:
     """Writes the report on all cells under `roots` into `out` and returns the path of its page.
 
-    `index.html` needs no other file. Beside it lie `rows.csv`, `rows.parquet`, and the figure as
-    `loss_vs_aspect.svg` and `.png`; rows that are not comparable get figures of their own,
-    `loss_vs_aspect-2` and on. Raises `InputError` when a root is no folder or holds no cell, or
-    when one experiment has two outcomes.
+    `index.html` needs no other file. Beside it lie `rows.csv`, `rows.parquet`, and the figures:
+    `loss_vs_aspect`, `domains` and `efficiency` as `.svg` and `.png`, and the heat maps as
+    `probes.png`; rows that are not comparable get figures of their own, `loss_vs_aspect-2` and on.
+    `against` lays the published numbers beside ours. Raises `InputError` when a root is no folder
+    or holds no cell, or when one experiment has two outcomes.
     """
     folders = [folder for root in roots for folder in cell_folders(root)]
     if not folders:
@@ -32,22 +34,23 @@ def build(roots: Sequence[Path], out: Path) -> Path:
     frame = rows(folders)
     records = plain_records(frame)
     known = [record for record in records if record["design"] is not None]
-    sections = split(known)
-    appearance = looks(known)
-    names = [FIGURE if i == 0 else f"{FIGURE}-{i + 1}" for i in range(len(sections))]
+    appearance = looks([*known, *(paper.all_records() if against else [])])
+    cells = read_cells(known)
+    sections = [parts_of(section, appearance, cells) for section in split(known)]
+    names = names_of(sections)
     out.mkdir(parents=True, exist_ok=True)
     with replacing(out / "rows.csv") as path:
         frame.to_csv(path, index=False)
     with replacing(out / "rows.parquet") as path:
         frame.to_parquet(path, index=False)
-    for section, name in zip(sections, names, strict=True):
-        shown = section_panels(section, appearance)
-        for form in ("svg", "png") if shown else ():
-            with replacing(out / f"{name}.{form}") as path:
-                path.write_bytes(figures.draw(shown, appearance, figures.WIDE, form))
+    for parts, stems in zip(sections, names, strict=True):
+        for name, content in pictures(parts, stems, appearance):
+            with replacing(out / name) as path:
+                path.write_bytes(content)
     page = out / "index.html"
+    html = render(records, sections, appearance, cells, names, against)
     with replacing(page) as path:
-        path.write_text(render(records, sections, appearance, names), encoding="utf-8")
+        path.write_text(html, encoding="utf-8")
     return page
 
 

@@ -59,12 +59,15 @@ class Line:
         return self.mean("loss")
 
     def mean(self, column: str) -> Spread | Blank:
-        values = [record[column] for record in self.done if record[column] is not None]
-        return spread(values) or Blank(NO_RESULT)
+        return spread([*self.of_seeds(column).values()]) or Blank(NO_RESULT)
 
     @property
     def by_seed(self) -> dict[int, float]:
-        return {record["seed"]: record["loss"] for record in self.done}
+        return self.of_seeds("loss")
+
+    def of_seeds(self, column: str) -> dict[int, float]:
+        found = {record["seed"]: record.get(column) for record in self.done}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     @property
     def complete(self) -> bool:
@@ -122,8 +125,8 @@ def best_lines(lines: Iterable[Line]) -> Best:
     return best
 
 
-def delta(line: Line, best: Best) -> Spread | Blank:
-    """Loss minus Pre-LN's at the same shape, paired by seed."""
+def delta(line: Line, best: Best, column: str = "loss") -> Spread | Blank:
+    """Loss, or another column, minus Pre-LN's at the same shape, paired by seed."""
     reference = next(
         (b for (series, shape), b in best.items() if series.is_baseline and shape == line.shape),
         None,
@@ -132,8 +135,8 @@ def delta(line: Line, best: Best) -> Spread | Blank:
         return Blank(IS_REFERENCE)
     if not line.done:
         return Blank(NO_RESULT)
-    base = reference.by_seed if reference else {}
-    paired = [loss - base[seed] for seed, loss in line.by_seed.items() if seed in base]
+    base = reference.of_seeds(column) if reference else {}
+    paired = [value - base[seed] for seed, value in line.of_seeds(column).items() if seed in base]
     return spread(paired) or Blank(NO_REFERENCE)
 
 

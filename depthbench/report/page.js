@@ -35,3 +35,13 @@ for (const group of document.querySelectorAll("section.group")) {
   group.addEventListener("pointerleave", () => light(null));
   group.addEventListener("focusout", () => light(null));
 }
+const reveal = () => {
+  const found = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const sheet = found && found.closest("details");
+  if (sheet) {
+    sheet.open = true;
+    found.scrollIntoView();
+  }
+};
+addEventListener("hashchange", reveal);
+reveal();

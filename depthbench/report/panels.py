@@ -1,8 +1,7 @@
-"""What the two panels show: every mean, what lies outside the limits, and what diverged."""
+"""What a panel shows: every mean, how far it may be off, what lies outside, and what diverged."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -10,60 +9,93 @@ from depthbench.report.lines import Best, Line, ShapeKey, Spread, delta
 from depthbench.report.reading import shapes_of
 from depthbench.report.series import Series
 
-Measure = Literal["loss", "difference"]
-TITLES: dict[Measure, str] = {
-    "loss": "Validation loss",
-    "difference": "Loss minus Pre-LN's at the same shape",
-}
-
+NATS = "nats per token"
 _FAR = 0.75  # of the range so far, from its edge
+Means = Mapping[Series, Mapping[ShapeKey, Spread]]
+Ends = Mapping[tuple[Series, ShapeKey], tuple[float, float]]
 
 
 @dataclass
 class Panel:
-    """What one panel shows. `values`: mean and deviation by series and shape."""
+    """What one panel shows. `values`: mean and deviation by series and shape.
 
-    measure: Measure
+    `bars`: where the thin bar of a point begins and ends. `ticks` writes the numbers of the axis.
+    """
+
+    measure: str
+    title: str
+    unit: str
     shapes: list[ShapeKey]
-    values: dict[Series, dict[ShapeKey, Spread]]
-    diverged: dict[Series, list[ShapeKey]]
+    values: Means
+    bars: Ends
+    diverged: Mapping[Series, list[ShapeKey]]
+    ticks: Callable[[float], str] | None = None
     limits: tuple[float, float] = (0.0, 1.0)
     outside: list[tuple[Series, ShapeKey, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.limits = _limits(self)
+        low, high = self.limits
+        self.outside = [
+            (series, shape, value.mean)
+            for series, values in self.values.items()
+            for shape, value in values.items()
+            if not low <= value.mean <= high
+        ]
 
 
 def panels(best: Best, order: Sequence[Series]) -> list[Panel]:
     """The loss panel, and the difference panel where Pre-LN was run."""
-    result = [_panel("loss", best, order), _panel("difference", best, order)]
-    return [panel for panel in result if len(panel.values) > (panel.measure == "difference")]
+    losses = panel("loss", "Validation loss", NATS, best, order, lambda line: line.loss)
+    difference = difference_panel("Loss minus Pre-LN's at the same shape", best, order)
+    result = [losses, difference]
+    return [shown for shown in result if len(shown.values) > (shown is difference)]
 
 
-def _panel(measure: Measure, best: Best, order: Sequence[Series]) -> Panel:
-    panel = Panel(measure, shapes_of(best), {}, {})
+def panel(
+    measure: str,
+    title: str,
+    unit: str,
+    best: Best,
+    order: Sequence[Series],
+    value: Callable[[Line], Spread | str],
+    *,
+    bars: Callable[[Line], tuple[float, float] | None] | None = None,
+    ticks: Callable[[float], str] | None = None,
+) -> Panel:
+    """`value` of every line; without `bars` these reach one deviation to both sides."""
+    values: dict[Series, dict[ShapeKey, Spread]] = {}
+    ends: dict[tuple[Series, ShapeKey], tuple[float, float]] = {}
+    diverged: dict[Series, list[ShapeKey]] = {}
     for series in order:
-        lines = {shape: line for (owner, shape), line in best.items() if owner == series}
-        values = {shape: _value(measure, line, best) for shape, line in lines.items()}
-        found = {shape: v for shape, v in values.items() if v is not None}
-        if found:
-            panel.values[series] = found
-        lost = [shape for shape, line in lines.items() if line.diverged and not line.done]
-        if lost:
-            panel.diverged[series] = lost
-    panel.limits = _limits(panel)
-    low, high = panel.limits
-    panel.outside = [
-        (series, shape, value.mean)
-        for series, values in panel.values.items()
-        for shape, value in values.items()
-        if not low <= value.mean <= high
-    ]
-    return panel
+        own = {shape: line for (owner, shape), line in best.items() if owner == series}
+        for shape, line in own.items():
+            found = value(line)
+            if isinstance(found, Spread):
+                values.setdefault(series, {})[shape] = found
+                reach = bars(line) if bars else _deviation(found)
+                ends |= {(series, shape): reach} if reach else {}
+            if line.diverged and not line.done:
+                diverged.setdefault(series, []).append(shape)
+    return Panel(measure, title, unit, shapes_of(best), values, ends, diverged, ticks)
 
 
-def _value(measure: Measure, line: Line, best: Best) -> Spread | None:
-    if measure == "difference" and line.series.is_baseline:
-        return Spread(0.0, None, len(line.done)) if line.done else None
-    value = line.loss if measure == "loss" else delta(line, best)
-    return value if isinstance(value, Spread) else None
+def _deviation(value: Spread) -> tuple[float, float] | None:
+    return None if value.sd is None else (value.mean - value.sd, value.mean + value.sd)
+
+
+def difference_panel(
+    title: str, best: Best, order: Sequence[Series], column: str = "loss"
+) -> Panel:
+    """A column minus Pre-LN's at the same shape; Pre-LN's own line is at zero."""
+
+    def difference(line: Line) -> Spread | str:
+        if line.series.is_baseline:
+            own = line.mean(column)
+            return own if isinstance(own, str) else Spread(0.0, None, own.n)
+        return delta(line, best, column)
+
+    return panel("difference", title, NATS, best, order, difference)
 
 
 def _limits(panel: Panel) -> tuple[float, float]:
@@ -78,8 +110,13 @@ def _limits(panel: Panel) -> tuple[float, float]:
     for mean in sorted(means, key=lambda mean: max(low - mean, mean - high)):
         if max(low - mean, mean - high) <= _FAR * (high - low):
             low, high = min(low, mean), max(high, mean)
-    kept = [v for values in spreads.values() for v in values if low <= v.mean <= high]
-    low = min(v.mean - (v.sd or 0.0) for v in kept)
-    high = max(v.mean + (v.sd or 0.0) for v in kept)
-    margin = 0.06 * (high - low) or 0.01
+    kept = [
+        end
+        for series, values in panel.values.items()
+        for shape, value in values.items()
+        if low <= value.mean <= high
+        for end in panel.bars.get((series, shape), (value.mean, value.mean))
+    ]
+    low, high = min(kept), max(kept)
+    margin = 0.06 * (high - low) or 0.01 * (abs(high) or 1.0)
     return low - margin, high + 1.6 * margin  # diverged cells are marked along the top

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from depthbench.report.cells import Cells, cells_of, why_unprobed
 from depthbench.report.lines import (
+    NO_RESULT,
     Best,
     Blank,
     Line,
@@ -31,15 +33,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. `opens` marks the first line of a shape."""
+    """One line of a table. `opens` marks the first line of a shape; not all are of one series."""
 
-    series: int
+    series: int | None
     values: list[Value]
     opens: bool = False
 
 
+DESIGN = Column("Design", "The residual rule, with options that differ from its defaults.", False)
 LINE_COLUMNS = (
-    Column("Design", "The residual rule, with options that differ from its defaults.", False),
+    DESIGN,
     Column(
         "Family", "Kind of rule: baseline, norm and scaling, streams, cross-layer access.", False
     ),
@@ -63,11 +66,16 @@ LINE_COLUMNS = (
     ),
     Column("FLOPs/token", "Training FLOPs per token, forward and backward, by formula."),
     Column("Rate", "Peak learning rate."),
+    Column(
+        "Measured",
+        "What was measured in each finished run, by seed: probes and domain sets.",
+        False,
+    ),
     Column("Status", "done, or how far the runs of this line came.", False),
 )
 
 DEPTH_COLUMNS = (
-    Column("Design", "The residual rule, with options that differ from its defaults.", False),
+    DESIGN,
     Column("Change", "Loss at the deepest shape minus loss at the shallowest, paired by seed."),
     Column("− Pre-LN's", "That change minus Pre-LN's: below zero the design makes more of depth."),
     Column("Lowest at", "The shape of the design's lowest mean loss.", False),
@@ -76,11 +84,15 @@ DEPTH_COLUMNS = (
 
 
 def line_rows(
-    lines: Sequence[Line], best: Best, looks: Mapping[Series, Look], notes: Footnotes
+    lines: Sequence[Line],
+    best: Best,
+    looks: Mapping[Series, Look],
+    notes: Footnotes,
+    cells: Cells,
 ) -> list[Row]:
     """Values in the order of `LINE_COLUMNS`."""
     deltas = {id(line): delta(line, best) for line in lines}
-    scale = _scale(deltas.values())
+    scale = bar_scale(deltas.values())
     order = list(looks)
     rows: list[Row] = []
     for place, line in enumerate(lines):
@@ -91,13 +103,14 @@ def line_rows(
             Value(line.shape.label),
             Value(f"{line.shape.aspect_ratio:.3g}"),
             *_ledger_values(line, notes),
-            _spread_value(line.loss, notes, 4),
+            spread_value(line.loss, notes, 4),
             Value(str(len(line.done))),
-            _spread_value(deltas[id(line)], notes, 4, scale),
+            spread_value(deltas[id(line)], notes, 4, scale),
             _mean_value(line.mean("bits_per_byte"), notes),
             _speed_value(line, lines, notes),
-            _ledger_value(line, "train_flops_per_token", notes),
+            ledger_value(line, "train_flops_per_token", notes),
             Value(f"{line.learning_rate:.3g}"),
+            _links(line, cells, notes),
             Value(status_text(line.records)),
         ]
         opens = place > 0 and line.shape != lines[place - 1].shape
@@ -112,15 +125,15 @@ def depth_rows(
     notes: Footnotes,
 ) -> list[Row]:
     """Values in the order of `DEPTH_COLUMNS`."""
-    scale = _scale(change.change for change in changes)
+    scale = bar_scale(change.change for change in changes)
     order = list(looks)
     return [
         Row(
             order.index(change.series),
             [
                 Value(looks[change.series].label, looks[change.series].summary),
-                _spread_value(change.change, notes, 4, scale),
-                _spread_value(change.beyond_reference, notes, 4, 0.0),
+                spread_value(change.change, notes, 4, scale),
+                spread_value(change.beyond_reference, notes, 4, 0.0),
                 notes.blank(change.best)
                 if isinstance(change.best, Blank)
                 else Value(change.best.label),
@@ -131,13 +144,21 @@ def depth_rows(
     ]
 
 
-def _scale(values: Iterable[Spread | Blank]) -> float:
+def _links(line: Line, cells: Cells, notes: Footnotes) -> Value:
+    """A link to every cell that was measured, named by its seed."""
+    found = [cell for cell in cells_of(line, cells) if cell.probes or cell.domains]
+    if not found:
+        return notes.blank(why_unprobed(line, cells) if line.done else NO_RESULT)
+    return Value("", links=tuple((f"#{c.anchor}", f"seed {c.record['seed']}") for c in found))
+
+
+def bar_scale(values: Iterable[Spread | Blank]) -> float:
     """What fills a bar: the largest magnitude, unless it would make the common ones vanish."""
     sizes = [abs(value.mean) for value in values if isinstance(value, Spread)]
     return min(max(sizes), 5 * median(sizes)) if sizes else 0.0
 
 
-def _spread_value(
+def spread_value(
     spread: Spread | Blank, notes: Footnotes, digits: int, scale: float | None = None
 ) -> Value:
     """Signed if `scale` is given, with a bar of length mean / scale."""
@@ -152,20 +173,21 @@ def _mean_value(spread: Spread | Blank, notes: Footnotes) -> Value:
 
 
 def _ledger_values(line: Line, notes: Footnotes) -> list[Value]:
-    share = _first(line, "added_share")
+    share = first_known(line, "added_share")
     return [
-        _ledger_value(line, "parameters", notes),
-        _ledger_value(line, "added", notes),
+        ledger_value(line, "parameters", notes),
+        ledger_value(line, "added", notes),
         notes.blank(NO_LEDGER) if share is None else Value(f"{100 * share:.1f} %"),
     ]
 
 
-def _ledger_value(line: Line, column: str, notes: Footnotes) -> Value:
-    value = _first(line, column)
+def ledger_value(line: Line, column: str, notes: Footnotes) -> Value:
+    """What a formula gives: the same for all runs of a line."""
+    value = first_known(line, column)
     return notes.blank(NO_LEDGER) if value is None else Value(count(value), f"{value:,}")
 
 
-def _first(line: Line, column: str) -> float | None:
+def first_known(line: Line, column: str) -> float | None:
     known = (record[column] for record in line.records if record[column] is not None)
     return next(known, None)
 

@@ -10,13 +10,19 @@ MINUS = "\N{MINUS SIGN}"
 
 @dataclass(frozen=True)
 class Value:
-    """One table cell. A blank has a `reason` and the `letter` of its footnote."""
+    """One table cell. A blank has a `reason` and the `letter` of its footnote.
+
+    `share`: signed length of the bar behind the number, in [-1, 1]; `fill`: length of a bar that
+    starts at the left, in [0, 1]. `links`: address and text of what is linked instead of `text`.
+    """
 
     text: str
     title: str = ""
     reason: str = ""
     letter: str = ""
-    share: float | None = None  # signed length of the bar behind the number, in [-1, 1]
+    share: float | None = None
+    fill: float | None = None
+    links: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -45,7 +51,9 @@ def signed(value: float, digits: int = 4) -> str:
 
 def mean_text(spread: Spread, digits: int = 4, sign: bool = False) -> str:
     """`mean ± deviation`, or the mean alone for one seed."""
-    mean = signed(spread.mean, digits) if sign else f"{spread.mean:.{digits}f}"
+    mean = signed(spread.mean, digits)
+    if not sign:
+        mean = mean.removeprefix("+")
     return mean if spread.sd is None else f"{mean} ± {spread.sd:.{digits}f}"
 
 
@@ -66,6 +74,11 @@ def count(value: float) -> str:
         if abs(value) >= factor:
             return f"{value / factor:#.3g}".rstrip(".") + f"\N{NO-BREAK SPACE}{unit}"
     return f"{value:.3g}"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """So many digits, with a minus sign."""
+    return f"{value:.{digits}g}".replace("-", MINUS)
 
 
 def count_range(values: Iterable[float]) -> str:
@@ -90,6 +103,14 @@ def spelled_seconds(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def duration(hours: float) -> str:
+    """Three digits of seconds, minutes or hours."""
+    seconds = 3600 * hours
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{hours:.3g} h"
 
 
 def plain(value: float | str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from depthbench import report
+from tests.report.kit import DOMAINS, domains_document, noisy_probes, write_measures
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for path in map(shutil.which, BINARIES) if path), None)
@@ -39,7 +40,7 @@ const report = {
   needed: root.scrollWidth,
   bodyNeeded: document.body.scrollWidth,
   tables: boxes.map((box) => [box.clientWidth, box.scrollWidth]),
-  tallEnough: [...document.querySelectorAll("figure svg")]
+  tallEnough: [...document.querySelectorAll(".figures figure svg")]
     .filter((svg) => svg.getBoundingClientRect().height > 200).length,
   title: document.title,
   images: document.querySelectorAll("img").length,
@@ -63,7 +64,21 @@ if (buttons.length) {
   report.blurred = lit();
 }
 report.faults = faults;
-parent.postMessage(report, "*");
+const link = document.querySelector('table.lines a[href^="#cell-"]');
+if (link) {
+  const sheet = document.getElementById(link.hash.slice(1)).closest("details");
+  report.openBefore = sheet.open;
+  link.click();
+  setTimeout(() => {
+    const maps = [...sheet.querySelectorAll("img")];
+    report.openAfter = sheet.open;
+    report.mapSizes = maps.map((map) => [map.naturalWidth, map.naturalHeight]);
+    report.neededAfter = root.scrollWidth;
+    parent.postMessage(report, "*");
+  }, 200);
+} else {
+  parent.postMessage(report, "*");
+}
 </script>"""
 
 FRAMES = """<!doctype html><body><script>
@@ -152,6 +167,25 @@ def test_the_page_as_it_is_logs_nothing_and_runs_its_script(page: Path, tmp_path
     legend = re.findall(r"<button[^>]*data-series[^>]*>", dom)
     assert legend
     assert not any("disabled" in button for button in legend)
+
+
+def test_one_click_on_a_line_opens_the_probes_of_its_cell(synthetic: Any, tmp_path: Path) -> None:
+    for design in ("pre-ln", "hc"):
+        for shape in ((4, 128, 352), (16, 64, 176)):
+            cell = synthetic.config(design, shape, 1)
+            folder = synthetic.write_cell(tmp_path / "runs", cell, synthetic.result(cell, 4.0))
+            domains = domains_document(dict.fromkeys(DOMAINS, 3.0))
+            write_measures(folder, noisy_probes(shape[0]), domains)
+    reports = measured(report.build([tmp_path / "runs"], tmp_path / "out", "paper"))
+    for width, found in reports.items():
+        assert found["needed"] <= width
+        assert found["neededAfter"] <= width
+        assert (found["openBefore"], found["openAfter"]) == (False, True)
+        sides = [side for side, _ in found["mapSizes"]]
+        assert sides == [5, 4, 4, 4, 9]  # states, blocks, blocks, blocks, sublayers and embedding
+        assert all(across == down for across, down in found["mapSizes"])
+        assert found["faults"] == []
+        assert found["requests"] == []
 
 
 def test_markup_in_results_stays_text(synthetic: Any, tmp_path: Path) -> None:

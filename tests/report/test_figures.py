@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from depthbench.report.figures import COMPACT, WIDE, draw, swatch
+from depthbench.report.canvas import COMPACT, WIDE
+from depthbench.report.figures import draw, swatch
 from depthbench.report.lines import Spread, best_lines, lines_of
 from depthbench.report.panels import Panel, panels
 from depthbench.report.series import Look, Series, looks

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -12,59 +11,10 @@ import pytest
 from depthbench import report
 from depthbench.errors import InputError
 from depthbench.report.tables import DEPTH_COLUMNS, LINE_COLUMNS
+from tests.report.reader import read
 
 Matrix = Callable[..., Path]
 FEW = ("pre-ln", "hc", "lns")
-
-
-class Page(HTMLParser):
-    """Text, tables, links and tags of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.text: list[str] = []
-        self.tables: dict[str, list[list[str]]] = {}
-        self.addresses: list[str] = []
-        self.titles: list[str] = []
-        self._table = ""
-        self._quiet = 0
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.addresses += [str(given[n]) for n in ("src", "href", "xlink:href") if n in given]
-        if "title" in given:
-            self.titles.append(str(given["title"]))
-        if tag == "table":
-            self._table = str(given["class"])
-            self.tables.setdefault(self._table, [])
-        elif tag == "tr":
-            self.tables[self._table].append([])
-        elif tag in ("td", "th"):
-            self.tables[self._table][-1].append("")
-        elif tag in ("style", "script"):
-            self._quiet += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "table":
-            self._table = ""
-        elif tag in ("style", "script"):
-            self._quiet -= 1
-
-    def handle_data(self, data: str) -> None:
-        if self._quiet:
-            return
-        self.text.append(data)
-        if self._table and self.tables[self._table] and self.tables[self._table][-1]:
-            self.tables[self._table][-1][-1] += data.strip()
-
-    @property
-    def words(self) -> str:
-        return " ".join(" ".join(self.text).split())
-
-
-def read(page: Path) -> Page:
-    return Page(page.read_text(encoding="utf-8"))
 
 
 def test_all_files_are_written_and_hold_the_same_rows(
@@ -79,6 +29,8 @@ def test_all_files_are_written_and_hold_the_same_rows(
         "rows.parquet",
         "loss_vs_aspect.svg",
         "loss_vs_aspect.png",
+        "efficiency.svg",
+        "efficiency.png",
     }
     parquet = pd.read_parquet(page.parent / "rows.parquet")
     csv = pd.read_csv(page.parent / "rows.csv")
@@ -241,7 +193,8 @@ def test_nothing_outside_the_page_is_asked_for(matrix: Matrix, tmp_path: Path) -
     page = report.build([matrix(designs=FEW)], tmp_path / "out")
     html = page.read_text(encoding="utf-8")
     outside = [a for a in read(page).addresses if not a.startswith("#")]
-    assert set(outside) == {"rows.csv", "rows.parquet", "loss_vs_aspect.svg", "loss_vs_aspect.png"}
+    figures = {f"{n}.{f}" for n in ("loss_vs_aspect", "efficiency") for f in ("svg", "png")}
+    assert set(outside) == {"rows.csv", "rows.parquet", *figures}
     assert set(re.findall(r"https?://[^\"' ]+", html)) <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",

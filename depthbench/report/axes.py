@@ -1,0 +1,149 @@
+"""One panel on its axes: lines, thin bars, marks of what diverged, names beside the lines."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from scipy.optimize import isotonic_regression
+
+from depthbench.report.canvas import RULE, Size
+from depthbench.report.lines import ShapeKey
+from depthbench.report.panels import Panel
+from depthbench.report.series import Look, Series
+from depthbench.report.svg import SERIES_GID
+
+LABEL_LENGTH = 20
+
+
+def draw_panel(axes: Axes, panel: Panel, looks: Mapping[Series, Look], size: Size) -> None:
+    axes.set_facecolor("none")
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(*_x_limits(panel))
+    axes.set_ylim(*panel.limits)
+    axes.grid(axis="y", color=RULE, linewidth=0.7)
+    axes.tick_params(length=0)
+    style: dict[str, Any] = {"loc": "left", "fontsize": size.font + 1, "fontweight": "bold"}
+    axes.set_title(panel.title, y=1.0, **style)  # matplotlib's own search for y is slow
+    axes.set_ylabel(panel.unit)
+    if panel.ticks:
+        write = panel.ticks
+        axes.yaxis.set_major_formatter(lambda value, _: write(value))
+    axes.set_xlabel("d_model / layers, log scale: shallow, wide → deep, narrow")
+    _shape_ticks(axes, panel.shapes, size)
+    for place, series in enumerate(panel.values):
+        _draw_series(axes, panel, series, looks[series], gid_of(looks, series), place)
+    for place, (series, lost) in enumerate(panel.diverged.items()):
+        cross: dict[str, Any] = {"color": looks[series].light, "gid": gid_of(looks, series)}
+        cross |= {"linestyle": "none", "marker": "x", "markersize": 8, "markeredgewidth": 2}
+        x = [shape.aspect_ratio * 2 ** (-0.06 * place) for shape in lost]
+        axes.plot(x, [0.975] * len(x), transform=axes.get_xaxis_transform(), **cross)
+    if size.labels:
+        _label_ends(axes, panel, looks, size)
+
+
+def gid_of(looks: Mapping[Series, Look], series: Series) -> str:
+    return f"{SERIES_GID}{list(looks).index(series)}"
+
+
+def _x_limits(panel: Panel) -> tuple[float, float]:
+    """Descending, so that depth grows to the right."""
+    wide, deep = panel.shapes[0].aspect_ratio, panel.shapes[-1].aspect_ratio
+    margin = 2 ** (0.05 * math.log2(wide / deep) or 0.5)
+    margin = max(margin, _apart(panel) ** (len(panel.values) / 2 + 1))
+    return wide * margin, deep / margin
+
+
+def _shape_ticks(axes: Axes, shapes: Sequence[ShapeKey], size: Size) -> None:
+    """One tick a shape; its label where it does not run into the one before or the last."""
+    axes.set_xticks([shape.aspect_ratio for shape in shapes])
+    axes.set_xticks([], minor=True)
+    start, stop = (math.log2(x) for x in axes.get_xlim())
+    places = [size.plot[2] * (math.log2(s.aspect_ratio) - start) / (stop - start) for s in shapes]
+    room = 6.2 * size.font
+    labels: list[str] = []
+    free = -math.inf
+    for shape, place in zip(shapes, places, strict=True):
+        last = shape is shapes[-1]
+        fits = last or free <= place <= places[-1] - room
+        labels.append(f"{shape.label}\n{shape.aspect_ratio:.3g}" if fits else "")
+        free = place + room if fits else free
+    axes.set_xticklabels(labels)
+
+
+def _draw_series(
+    axes: Axes,
+    panel: Panel,
+    series: Series,
+    look: Look,
+    gid: str,
+    place: int,
+) -> None:
+    values = panel.values[series]
+    shift = _apart(panel) ** (place - (len(panel.values) - 1) / 2)
+    x = {shape: shape.aspect_ratio * shift for shape in panel.shapes}
+    means = [values[s].mean if s in values else math.nan for s in panel.shapes]  # nan: a gap
+    style: dict[str, Any] = {"color": look.light, "gid": gid}
+    dot: dict[str, Any] = {"marker": look.marker, "markersize": 6.5 if look.width > 2 else 5.5}
+    dashes = (0, look.dash) if look.dash else "solid"
+    line: dict[str, Any] = {"linewidth": look.width, "linestyle": dashes, "zorder": 3}
+    axes.plot([*x.values()], means, **line, **dot, **style)
+    axes.plot([*x.values()], means, linewidth=11, alpha=0, gid=gid)  # what a pointer can hit
+    bars = {shape: panel.bars[series, shape] for shape in values if (series, shape) in panel.bars}
+    if bars:  # one line with gaps: a line for each bar would take most of the time
+        across = [place for shape in bars for place in (x[shape], x[shape], math.nan)]
+        along = [end for low, high in bars.values() for end in (low, high, math.nan)]
+        axes.plot(across, along, linewidth=1, alpha=0.6, **style)
+    for shape, value in values.items():
+        if not panel.limits[0] <= value.mean <= panel.limits[1]:
+            above = value.mean > panel.limits[1]
+            edge: dict[str, Any] = {"marker": "^" if above else "v", "clip_on": False}
+            transform = axes.get_xaxis_transform()
+            axes.plot([x[shape]], [float(above)], transform=transform, **edge, **style)
+
+
+def _apart(panel: Panel) -> float:
+    """Factor between the places of two designs, so that bars do not cover each other."""
+    if not panel.bars:
+        return 1.0
+    places = [math.log2(shape.aspect_ratio) for shape in panel.shapes]
+    gap = min((a - b for a, b in pairwise(places)), default=1.0)
+    return 2 ** min(0.04, 0.25 * gap / len(panel.values))
+
+
+def _label_ends(axes: Axes, panel: Panel, looks: Mapping[Series, Look], size: Size) -> None:
+    """The name of every line beside its last point, moved apart so far that all are legible."""
+    low, high = panel.limits
+    ends = []
+    for series, values in panel.values.items():
+        last = min(values, key=lambda shape: shape.aspect_ratio)
+        height = (min(max(values[last].mean, low), high) - low) / (high - low)
+        ends.append((height, last.aspect_ratio, series))
+    ends.sort(key=lambda end: end[0])
+    gap = 1.2 * size.font / size.plot[3]
+    if gap * (len(ends) - 1) > 1.0:
+        return
+    steps = gap * np.arange(len(ends))
+    placed = isotonic_regression([height for height, _, _ in ends] - steps).x
+    for (height, x, series), y in zip(ends, np.clip(placed, 0, 1 - steps[-1]) + steps, strict=True):
+        look = looks[series]
+        style: dict[str, Any] = {"color": look.light, "gid": gid_of(looks, series)}
+        start = axes.transAxes.inverted().transform(axes.transData.transform((x, low)))[0]
+        axes.plot(
+            [start + 0.012, 1.03],
+            [height, y],
+            transform=axes.transAxes,
+            clip_on=False,
+            linewidth=0.7,
+            alpha=0.5,
+            **style,
+        )
+        name = look.label
+        if len(name) > LABEL_LENGTH:
+            name = name[: LABEL_LENGTH - 1] + "…"
+        weight = "bold" if series.is_baseline else "normal"
+        text = axes.text(1.04, y, name, transform=axes.transAxes, va="center", **style)
+        text.set_fontweight(weight)
+        text.set_fontsize(size.font - 0.5)

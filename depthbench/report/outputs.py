@@ -1,0 +1,64 @@
+"""Figures as files beside the page."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from depthbench.report import canvas, figures
+from depthbench.report.parts import Parts
+from depthbench.report.plates import picture
+from depthbench.report.series import Look, Series
+
+LOSS, DOMAINS, EFFICIENCY, PROBES = "loss_vs_aspect", "domains", "efficiency", "probes"
+
+
+@dataclass(frozen=True)
+class Names:
+    """Stems of a section's files; empty where there is nothing to draw."""
+
+    loss: str
+    domains: list[str]
+    efficiency: str
+    probes: str
+
+
+def names_of(sections: Sequence[Parts]) -> list[Names]:
+    """The first section's files have plain names, those of others a number."""
+    names, num_blocks = [], 0
+    for number, parts in enumerate(sections, 1):
+        blocks = []
+        for _ in parts.blocks:
+            num_blocks += 1
+            blocks.append(_numbered(DOMAINS, num_blocks))
+        names.append(
+            Names(
+                _numbered(LOSS, number) if parts.losses else "",
+                blocks,
+                _numbered(EFFICIENCY, number) if parts.costs else "",
+                _numbered(PROBES, number) if parts.probes.columns else "",
+            )
+        )
+    return names
+
+
+def _numbered(stem: str, number: int) -> str:
+    return stem if number == 1 else f"{stem}-{number}"
+
+
+def pictures(
+    parts: Parts, names: Names, looks: Mapping[Series, Look]
+) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every figure file of a section."""
+    drawn = [
+        (names.loss, parts.losses, canvas.WIDE),
+        (names.efficiency, parts.costs, canvas.MANY),
+    ]
+    drawn += [
+        (stem, panels, canvas.MANY)
+        for stem, (_, panels) in zip(names.domains, parts.blocks, strict=True)
+    ]
+    for stem, panels, size in drawn:
+        if stem and panels:
+            drawn_forms = figures.draw_forms(panels, looks, size, ("svg", "png"))
+            yield from ((f"{stem}.{form}", content) for form, content in drawn_forms.items())
+    if names.probes:
+        yield f"{names.probes}.png", picture(parts.probes, looks)
