@@ -3,7 +3,7 @@
 import torch
 
 from depthbench.config import CellConfig, CoreLoop
-from depthbench.designs import lay_out, lay_out_parts
+from depthbench.designs import lay_out_parts
 from depthbench.model.decoder import Decoder, LanguageModel
 from depthbench.model.looped import LoopedDecoder
 from residuals import initialise
@@ -11,13 +11,12 @@ from residuals import initialise
 
 def lay_out_model(config: CellConfig) -> LanguageModel:
     """The cell's model on the meta device."""
-    shape, vocab, eps = config.shape, config.corpus.vocab_size, config.norm_eps
+    shape, vocab = config.shape, config.corpus.vocab_size
+    parts = lay_out_parts(config.design, shape, config.norm_eps, config.loop)
     with torch.device("meta"):
         if isinstance(config.loop, CoreLoop):
-            parts = lay_out_parts(config.design, shape, eps, config.loop)
             return LoopedDecoder(shape, vocab, parts, config.loop)
-        rounds = config.loop.rounds if config.loop else 1
-        return Decoder(shape, vocab, lay_out(config.design, shape, eps, rounds))
+        return Decoder(shape, vocab, parts["whole"])
 
 
 def build_model(config: CellConfig, device: str | None = None) -> LanguageModel:
