@@ -118,6 +118,11 @@ class WholeLoop(Frozen):
         """T: how often a recurrent block is run."""
         return self.rounds
 
+    @property
+    def backward(self) -> int:
+        """B: through how many of these gradients flow."""
+        return self.rounds
+
     def executed_blocks(self, layers: int) -> int:
         """Blocks run in one forward pass of a stack of `layers`."""
         return layers * self.rounds

@@ -67,7 +67,10 @@ def suites() -> list[Record]:
             "corpus": suite.corpus,
             "budget": suite.budget.model_dump(exclude_none=True),
             "seeds": list(suite.seeds),
-            "cells": len(suite.designs) * len(suite.ladder.shapes) * len(suite.seeds),
+            "cells": len(suite.designs)
+            * len(suite.ladder.shapes)
+            * len(suite.loops)
+            * len(suite.seeds),
         }
         for suite in loaded
     ]
@@ -97,6 +100,7 @@ def cells(plan: "Plan") -> list[Record]:
             "design": cell.config.design.name,
             "options": cell.config.design.options,
             **cell.config.shape.model_dump(),
+            "loop": cell.config.loop.model_dump() if cell.config.loop else None,
             "seed": cell.config.seed,
             "device": cell.config.device,
             "threads": cell.config.threads,
@@ -136,6 +140,15 @@ def _options(record: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in record["options"].items())
 
 
+def _loop(record: Mapping[str, Any]) -> str | None:
+    loop = record["loop"]
+    if loop is None:
+        return None
+    if loop["layout"] == "whole":
+        return f"×{loop['rounds']}"
+    return f"{loop['prelude']} + core ×{loop['forward']} (B {loop['backward']}) + {loop['coda']}"
+
+
 COLUMNS: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
     "designs": {
         "name": itemgetter("name"),
@@ -172,6 +185,7 @@ COLUMNS: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
         "design": lambda cell: f"{cell['design']} {_options(cell)}".strip(),
         "layers × width": lambda cell: f"{cell['layers']} × {cell['d_model']}",
         "ffn": itemgetter("ffn"),
+        "loop": _loop,
         "seed": itemgetter("seed"),
         "parameters": itemgetter("parameters"),
         "backbone": itemgetter("backbone"),

@@ -7,9 +7,10 @@ from functools import cache
 import torch
 
 from depthbench import ledger
-from depthbench.config import CellConfig, CorpusRef, DesignRef, Shape
-from depthbench.designs import lay_out
+from depthbench.config import CellConfig, CorpusRef, DesignRef, Loop, Shape
+from depthbench.designs import lay_out_parts
 from depthbench.errors import InputError
+from depthbench.inputs import validated
 from depthbench.shapes import total_parameters
 from depthbench.suite import Suite
 
@@ -33,26 +34,30 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells of a suite, by shape, then design, then seed."""
+    """All cells of a suite, by shape, then design, loop and seed."""
 
     cells: list[PlannedCell]
 
 
 def plan(suite: Suite, corpus: CorpusRef) -> Plan:
-    """Every design at every shape with every seed. Raises `InputError` for what cannot match."""
+    """Every design, shape, loop and seed together. Raises `InputError` for what cannot match."""
     _check_vocabulary(suite, corpus)
     cells = [
-        _planned(_config(suite, corpus, design, shape, seed))
+        _planned(_config(suite, corpus, design, shape, loop, seed))
         for shape in suite.ladder.shapes
         for design in suite.designs
+        for loop in suite.loops
         for seed in suite.seeds
     ]
     return Plan(cells)
 
 
-def matched_shape(design: DesignRef, shape: Shape, vocab_size: int, norm_eps: float) -> Shape:
+def matched_shape(
+    design: DesignRef, shape: Shape, vocab_size: int, norm_eps: float, loop: Loop | None = None
+) -> Shape:
     """`shape` with the MLP narrowed until the total is Pre-LN's again, within half a percent."""
-    added = lay_out(design, shape, norm_eps).num_extra_params()
+    laid_out = lay_out_parts(design, shape, norm_eps, loop)
+    added = sum(part.num_extra_params() for part in laid_out.values())
     per_column = 3 * shape.d_model * shape.layers
     narrower = shape.ffn - round(added / per_column)
     if narrower < 1:
@@ -87,59 +92,67 @@ def _check_vocabulary(suite: Suite, corpus: CorpusRef) -> None:
 
 
 def _config(
-    suite: Suite, corpus: CorpusRef, design: DesignRef, shape: Shape, seed: int
+    suite: Suite,
+    corpus: CorpusRef,
+    design: DesignRef,
+    shape: Shape,
+    loop: Loop | None,
+    seed: int,
 ) -> CellConfig:
     matched = shape
     if suite.match == "total":
-        matched = matched_shape(design, shape, corpus.vocab_size, suite.norm_eps)
-    return CellConfig(
-        suite=suite.name,
-        ladder=suite.ladder.name,
-        design=design,
-        shape=matched,
-        match=suite.match,
-        corpus=corpus,
-        sequence_length=suite.sequence_length,
-        batch_size=suite.batch_size,
-        micro_batch_size=suite.micro_batch_size,
-        steps=_steps(suite, corpus, design, shape, matched),
-        budget="flops" if suite.budget.flops is not None else "tokens",
-        optimizer=suite.optimizer_for(design.name),
-        evaluation=suite.evaluation,
-        measures=suite.measures,
-        norm_eps=suite.norm_eps,
-        precision=suite.precision,
-        device=suite.device,
-        compile=suite.compile,
-        threads=suite.threads,
-        seed=seed,
-    )
+        matched = matched_shape(design, shape, corpus.vocab_size, suite.norm_eps, loop)
+    fields = {
+        "suite": suite.name,
+        "ladder": suite.ladder.name,
+        "design": design,
+        "shape": matched,
+        "match": suite.match,
+        "loop": loop,
+        "corpus": corpus,
+        "sequence_length": suite.sequence_length,
+        "batch_size": suite.batch_size,
+        "micro_batch_size": suite.micro_batch_size,
+        "steps": 1,
+        "budget": "flops" if suite.budget.flops is not None else "tokens",
+        "optimizer": suite.optimizer_for(design.name),
+        "evaluation": suite.evaluation,
+        "measures": suite.measures,
+        "norm_eps": suite.norm_eps,
+        "precision": suite.precision,
+        "device": suite.device,
+        "compile": suite.compile,
+        "threads": suite.threads,
+        "seed": seed,
+    }
+    one_step = validated(CellConfig, fields, f"{design.name} at L{shape.layers}")
+    return one_step.model_copy(update={"steps": _steps(suite, one_step, shape)})
 
 
-def _steps(suite: Suite, corpus: CorpusRef, design: DesignRef, shape: Shape, matched: Shape) -> int:
+def _steps(suite: Suite, config: CellConfig, shape: Shape) -> int:
     """Whole steps within the budget. Tokens per parameter count Pre-LN's total at that shape."""
-    budget, vocab = suite.budget, corpus.vocab_size
+    budget = suite.budget
     if budget.tokens is not None:
         tokens = float(budget.tokens)
     elif budget.tokens_per_parameter is not None:
-        tokens = budget.tokens_per_parameter * total_parameters(shape, vocab)
+        tokens = budget.tokens_per_parameter * total_parameters(shape, config.corpus.vocab_size)
     else:
-        laid_out = lay_out(design, matched, suite.norm_eps)
-        forward = ledger.forward_flops_per_token(matched, vocab, suite.sequence_length, laid_out)
-        tokens = (budget.flops or 0.0) / (3 * forward)
-    steps = int(tokens // (suite.batch_size * suite.sequence_length))
+        tokens = (budget.flops or 0.0) / ledger.ledger(config).train_flops_per_token
+    steps = int(tokens // config.tokens_per_step)
     if steps < 1:
         raise InputError(
-            f"the budget buys {tokens:,.0f} tokens for {design.name} at L{shape.layers}, less than "
-            f"one step of {suite.batch_size * suite.sequence_length:,}: raise it"
+            f"the budget buys {tokens:,.0f} tokens for {config.design.name} at L{shape.layers}, "
+            f"less than one step of {config.tokens_per_step:,}: raise it"
         )
     return steps
 
 
 def _planned(config: CellConfig) -> PlannedCell:
     costs = ledger.ledger(config)
-    design = lay_out(config.design, config.shape, config.norm_eps)
-    mixing = 3 * design.routing_flops().mixing * config.tokens
+    mixing = config.tokens * sum(
+        (part.forward + 2 * part.backward) * part.design.routing_flops().mixing
+        for part in ledger.parts(config)
+    )
     slowed = costs.total_flops + (MIXING_WEIGHT - 1) * mixing
     return PlannedCell(
         config=config,

@@ -179,9 +179,16 @@ def time_left(running: Iterable[float], waiting: Iterable[float], slots: int) ->
 
 def labels(configs: Sequence[CellConfig]) -> list[str]:
     """Short names; the folder's name where several cells would have the same."""
-    short = [f"{c.design.name} L{c.shape.layers} d{c.shape.d_model} seed {c.seed}" for c in configs]
+    short = [
+        f"{c.design.name} L{c.shape.layers} d{c.shape.d_model}{_loop(c)} seed {c.seed}"
+        for c in configs
+    ]
     count = Counter(short)
     return [s if count[s] == 1 else c.folder_name() for s, c in zip(short, configs, strict=True)]
+
+
+def _loop(config: CellConfig) -> str:
+    return f" ×{config.loop.forward}" if config.loop else ""
 
 
 def clock(seconds: float) -> str:

@@ -29,7 +29,7 @@ def _columns(kind: str, names: str) -> dict[str, str]:
 COLUMNS: dict[str, str] = {
     **_columns(TEXT, "suite cell path copies digest design"),
     **_columns(WHOLE, "design_version"),
-    **_columns(TEXT, "options ladder"),
+    **_columns(TEXT, "options ladder loop"),
     **_columns(WHOLE, "layers d_model ffn heads kv_heads"),
     **_columns(REAL, "aspect_ratio"),
     **_columns(TEXT, "match"),
@@ -45,6 +45,7 @@ COLUMNS: dict[str, str] = {
     **_columns(REAL, "loss bits_per_byte train_loss unigram_entropy"),
     **_columns(WHOLE, "parameters backbone added"),
     **_columns(REAL, "added_share"),
+    **_columns(WHOLE, "N_once N_rec T B D"),  # as scaling laws call them
     **_columns(WHOLE, "train_flops_per_token prefill_flops kv_cache_bytes"),
     **_columns(REAL, "total_flops"),  # beyond 64-bit integers at paper scale
     **_columns(WHOLE, "peak_memory_bytes activation_bytes"),
@@ -77,6 +78,8 @@ class _Ledger(_Read):
     backbone: int
     added: int
     added_by_design_share: float
+    once: int | None = None
+    recurrent: int | None = None
     train_flops_per_token: int
     prefill_flops: int | None = None
     kv_cache_bytes: int | None = None
@@ -248,6 +251,10 @@ def _of_config(config: CellConfig) -> Record:
         "design": config.design.name,
         "design_version": config.design.version,
         "options": json.dumps(config.design.options, sort_keys=True),
+        "loop": config.loop.model_dump_json() if config.loop else None,
+        "T": config.loop.forward if config.loop else 1,
+        "B": config.loop.backward if config.loop else 1,
+        "D": config.tokens,
         "aspect_ratio": config.shape.aspect_ratio,
         "learning_rate": config.optimizer.learning_rate,
         "budget": config.budget,
@@ -276,6 +283,7 @@ def _of_result(result: _Result) -> Record:
     }
     if result.ledger:
         record["added_share"] = result.ledger.added_by_design_share
+        record |= {"N_once": result.ledger.once, "N_rec": result.ledger.recurrent}
     if result.measures and result.status == "done":
         record |= _in_columns(result.measures)
         record |= {f"loss/{name}": loss for name, loss in result.measures.loss_by_source.items()}

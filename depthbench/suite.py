@@ -12,6 +12,7 @@ from depthbench.config import (
     DesignRef,
     Evaluation,
     Frozen,
+    Loop,
     Match,
     Measures,
     Optimizer,
@@ -106,13 +107,14 @@ class LearningRates(Frozen):
 
 
 class Suite(Frozen):
-    """Every design at every shape of the ladder with every seed is one cell."""
+    """Every design at every shape of the ladder in every loop with every seed is one cell."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
     description: str = ""
     designs: tuple[Annotated[DesignRef, BeforeValidator(_design)], ...] = Field(min_length=1)
     ladder: Annotated[Ladder, BeforeValidator(_ladder)]
     match: Match = "shape"
+    loops: tuple[Loop | None, ...] = Field((None,), min_length=1, description="null: no loop")
     corpus: str = Field(min_length=1, description="a known corpus, or a file or folder of text")
     local: LocalOptions = Field(default_factory=LocalOptions, description="how local text is read")
     sequence_length: int = Field(ge=2)
@@ -160,6 +162,14 @@ class Suite(Frozen):
                 if name not in known:
                     raise ValueError(unknown(kind, name, known))
         return measures
+
+    @field_validator("loops")
+    @classmethod
+    def _distinct_loops(cls, loops: tuple[Loop | None, ...]) -> tuple[Loop | None, ...]:
+        for index, loop in enumerate(loops):
+            if loop in loops[:index]:
+                raise ValueError(f"{loop} stands twice: keep one")
+        return loops
 
     @field_validator("designs")
     @classmethod

@@ -20,8 +20,10 @@ from depthbench.ledger import (
     kv_cache_bytes,
     ledger,
     memory_bytes,
+    parts,
     prefill_flops,
 )
+from depthbench.model.build import lay_out_model
 from depthbench.model.decoder import Decoder
 
 MIB, TERA = 2**20, 1e12
@@ -237,3 +239,53 @@ def test_memory_grows_with_what_is_kept() -> None:
     idle = memory_bytes(cell("pre-ln", SQUARE, batch_size=1, micro_batch_size=1), 0)
     assert bytes_of["micro"] < bytes_of["base"]
     assert idle > 240 * MIB  # a process with torch loaded
+
+
+@pytest.mark.parametrize("design", ["pre-ln", "hc", "full-attnres", "moda", "keel", "deeploop"])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        {"layout": "whole", "rounds": 3},
+        {"layout": "prelude-core-coda", "prelude": 1, "coda": 1, "forward": 4, "backward": 2},
+        {"layout": "prelude-core-coda", "prelude": 0, "coda": 2, "forward": 3, "injection": "add"},
+    ],
+    ids=["whole", "truncated", "add"],
+)
+def test_a_loop_costs_what_the_counter_sees(design, loop) -> None:
+    """Loops without gradients cost a forward pass; the others three. Parameters stand once."""
+    length, vocab = 256, 400
+    config = cell(design, SQUARE, vocab, sequence_length=length, loop=loop)
+    costs, model = ledger(config), lay_out_model(config)
+    assert costs.parameters == sum(p.numel() for p in model.parameters())
+    tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
+    with FlopCounterMode(display=False) as forward:
+        logits = model.logits(tokens)
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()
+    stack = parts(config)
+    mixing = [part.design.routing_flops().mixing for part in stack]
+    half = [2 * p.num_blocks * p.design.stack.num_rounds * 64 * length for p in stack]
+    for counter, count, factor in (
+        (forward, costs.forward_flops_per_token, [p.forward for p in stack]),
+        (backward, costs.backward_flops_per_token, [2 * p.backward for p in stack]),
+    ):
+        unseen = sum(f * (h - m) for f, h, m in zip(factor, half, mixing, strict=True))
+        assert count + unseen == pytest.approx(counter.get_total_flops() / length, rel=0.01)
+
+
+def test_compute_of_a_loop_in_closed_form() -> None:
+    """C = 6·N_once + (2T + 4B)·N_rec of the matrices, plus attention and the head."""
+    loop = {"layout": "prelude-core-coda", "prelude": 1, "coda": 1, "forward": 4, "backward": 2}
+    costs = ledger(cell("pre-ln", SQUARE, 400, loop=loop))
+    block = 4 * 64 * 64 + 3 * 64 * 176
+    once, recurrent = 2 * block, 3 * block + 2 * 64 * 64
+    attention = 2 * 64 * 128
+    expected = (
+        6 * (once + 2 * attention / 2) + 16 * (recurrent + 3 * attention / 2)
+    ) + 6 * 400 * 64
+    assert costs.train_flops_per_token == expected
+    gains = 2 * 64
+    assert costs.recurrent == recurrent + 3 * gains + 64
+    assert costs.once == once + 2 * gains + 64
+    assert costs.executed == costs.once + 4 * costs.recurrent
+    assert costs.kv_cache_bytes == kv_cache_bytes(SQUARE.model_copy(update={"layers": 14}))

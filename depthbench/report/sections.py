@@ -14,6 +14,7 @@ FIELDS = {
     "evaluation": "evaluation set",
     "ladder": "ladder",
     "match": "matching",
+    "loop": "loop",
     "budget": "budget track",
     "amount": "budget",
     "sequence_length": "sequence length",
