@@ -4,6 +4,7 @@
 # Each registers itself, in the order of a page.
 from depthbench.probes import angular, causal, permutation, pruning, lens, paths  # noqa: F401
 from depthbench.probes import transport, segments, representation, statistics  # noqa: F401
+from depthbench.probes import alignment  # noqa: F401
 
 # isort: on
 from depthbench.probes.registry import Findings, Probe, get, names, probe
