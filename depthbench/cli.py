@@ -19,6 +19,7 @@ from depthbench.measure_verbs import (
     load_plugins,
     probe,
 )
+from depthbench.scaling_verbs import scaling_app
 
 app = typer.Typer(
     cls=Reporting,
@@ -32,6 +33,7 @@ shapes_app = typer.Typer(no_args_is_help=True)
 data_app = typer.Typer(no_args_is_help=True)
 app.add_typer(shapes_app, name="shapes")
 app.add_typer(data_app, name="data")
+app.add_typer(scaling_app, name="scaling")
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 app.command()(probe)
 app.command("eval")(evaluate)

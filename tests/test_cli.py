@@ -20,7 +20,7 @@ from depthbench.shapes import load_ladders, total_parameters
 ROOT = Path(__file__).parents[1]
 VERBS = [
     *([], ["list"], ["plan"], ["run"], ["cell"], ["status"], ["report"], ["doctor"]),
-    *(["probe"], ["eval"], ["export"]),
+    *(["probe"], ["eval"], ["export"], ["scaling", "fit"], ["scaling", "plan"]),
     *(["data", "prepare"], ["shapes", "solve"]),
 ]
 PLUGIN = """

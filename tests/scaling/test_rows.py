@@ -1,0 +1,117 @@
+"""Reading runs, and refusing what cannot be one."""
+
+import pandas as pd
+import pytest
+
+from depthbench.errors import InputError
+from depthbench.scaling import read_runs
+
+HEADER = "N_once,N_rec,T,B,D,loss,seed"
+GOOD = "1e5,2e5,2,1,1000000,4.25,1"
+
+
+def file_of(tmp_path, *lines, header=HEADER):
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def test_numbers_arrive(tmp_path) -> None:
+    path = file_of(tmp_path, GOOD, "1e5,2e5,2,1,1000000,4.5,2", "5e4,1e5,1,1,2e6,4.75,1")
+    runs, left_out = read_runs(path)
+    assert left_out == 0
+    assert runs.N_once.tolist() == [1e5, 1e5, 5e4]
+    assert runs.N_rec.tolist() == [2e5, 2e5, 1e5]
+    assert runs.D.tolist() == [1e6, 1e6, 2e6]
+    assert runs.loss.tolist() == [4.25, 4.5, 4.75]
+    assert runs.pairs == [(1, 1), (2, 1)]
+    assert runs.recurrent_share == pytest.approx(2 / 3)
+
+
+def test_parquet_reads_the_same(tmp_path) -> None:
+    path = file_of(tmp_path, GOOD, "5e4,1e5,1,1,2e6,4.75,1")
+    pd.read_csv(path).to_parquet(tmp_path / "rows.parquet")
+    assert (read_runs(tmp_path / "rows.parquet")[0].designs == read_runs(path)[0].designs).all()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1e5,2e5,1,2,1e6,4.2,1", "line 3: B = 2 exceeds T = 1"),
+        ("1e5,2e5,1,0,1e6,4.2,1", "line 3: B = 0 must be at least 1"),
+        ("1e5,2e5,0,1,1e6,4.2,1", "line 3: T = 0 must be at least 1"),
+        ("1e5,2e5,1.5,1,1e6,4.2,1", "line 3: T = 1.5 is not a whole number"),
+        ("1e5,2e5,1,1,1e6,nan,1", "line 3: loss = nan is not finite"),
+        ("1e5,2e5,1,1,inf,4.2,1", "line 3: D = inf is not finite"),
+        ("1e5,2e5,1,1,1e6,0,1", "line 3: loss = 0 must be above 0"),
+        ("1e5,2e5,1,1,1e6,,1", "line 3: loss = '' is not a number"),
+        ("1e5,2e5,1,1", "line 3: D = None is not a number"),
+        ("-1,2e5,1,1,1e6,4.2,1", "line 3: N_once = -1 must be at least 0"),
+        ("0,0,1,1,1e6,4.2,1", "line 3: N_once and N_rec are both 0"),
+        (GOOD, "line 3 repeats .*rows.csv, line 2"),
+    ],
+)
+def test_bad_rows_are_refused_with_their_line(tmp_path, line, reason) -> None:
+    with pytest.raises(InputError, match=rf"rows\.csv, {reason}"):
+        read_runs(file_of(tmp_path, GOOD, line))
+
+
+def test_lines_are_those_of_the_file(tmp_path) -> None:
+    """A quoted cell may hold line breaks, as error messages do."""
+    header = HEADER + ",error"
+    path = file_of(tmp_path, GOOD + ',"two\nlines"', "1e5,2e5,1,1,1e6,x,1,", header=header)
+    with pytest.raises(InputError, match="line 4: loss = 'x'"):
+        read_runs(path)
+
+
+def test_missing_columns_are_named(tmp_path) -> None:
+    with pytest.raises(InputError, match=r"has no column N_rec, loss: .*found: N_once, T, B, D"):
+        read_runs(file_of(tmp_path, "1,1,1,1", header="N_once,T,B,D"))
+    pd.DataFrame({"T": [1]}).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match="has no column N_once"):
+        read_runs(tmp_path / "rows.parquet")
+
+
+def test_without_seeds_equal_rows_are_refused_and_other_losses_are_repeats(tmp_path) -> None:
+    header = "N_once,N_rec,T,B,D,loss"
+    with pytest.raises(InputError, match=r"line 3 repeats .*add a column seed"):
+        read_runs(file_of(tmp_path, "1,2,1,1,9,4.5", "1,2,1,1,9,4.5", header=header))
+    assert (
+        len(read_runs(file_of(tmp_path, "1,2,1,1,9,4.5", "1,2,1,1,9,4.6", header=header))[0]) == 2
+    )
+
+
+def test_a_seed_makes_equal_rows_two_runs_and_may_not_come_twice(tmp_path) -> None:
+    assert len(read_runs(file_of(tmp_path, GOOD, GOOD[:-1] + "2"))[0]) == 2
+    with pytest.raises(InputError, match="line 3 repeats"):
+        read_runs(file_of(tmp_path, GOOD, GOOD.replace("4.25", "4.26")))
+
+
+def test_runs_that_did_not_finish_are_left_out_and_counted(tmp_path) -> None:
+    header = HEADER + ",status"
+    path = file_of(tmp_path, GOOD + ",done", "1e5,2e5,1,1,1e6,,1,failed", header=header)
+    runs, left_out = read_runs(path)
+    assert (len(runs), left_out) == (1, 1)
+    with pytest.raises(InputError, match="no finished run"):
+        read_runs(file_of(tmp_path, "1e5,2e5,1,1,1e6,,1,failed", header=header))
+
+
+def test_a_law_is_of_one_design(tmp_path) -> None:
+    header = HEADER + ",design"
+    path = file_of(tmp_path, GOOD + ",plain", "1e5,2e5,1,1,1e6,4.4,1,other", header=header)
+    with pytest.raises(InputError, match=r"designs other, plain.*--design"):
+        read_runs(path)
+    assert read_runs(path, "other")[0].loss.tolist() == [4.4]
+    with pytest.raises(InputError, match=r"unknown design 'plian'.*plain"):
+        read_runs(path, "plian")
+
+
+def test_what_is_no_table_is_refused(tmp_path) -> None:
+    with pytest.raises(InputError, match=r"cannot read .*none\.csv"):
+        read_runs(tmp_path / "none.csv")
+    (tmp_path / "rows.parquet").write_text("no parquet")
+    with pytest.raises(InputError, match=r"cannot read .*rows\.parquet"):
+        read_runs(tmp_path / "rows.parquet")
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(InputError, match="has no column N_once"):
+        read_runs(tmp_path / "empty.csv")
