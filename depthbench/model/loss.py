@@ -25,9 +25,10 @@ def _nll_and_probabilities(
 ) -> tuple[Tensor, Tensor]:
     logits = at_least_fp32(x_ND @ weight_VD.T)
     at_target = logits.gather(1, targets_N.unsqueeze(1))
-    p_NV = torch.softmax(logits, 1)
+    top = logits.amax(1, keepdim=True)
+    p_NV = torch.softmax(logits, 1, out=logits)
     # log Z from the largest probability, which cannot underflow.
-    log_z = logits.amax(1, keepdim=True) - p_NV.amax(1, keepdim=True).log_()
+    log_z = top - p_NV.amax(1, keepdim=True).log_()
     return (log_z - at_target).squeeze(1), p_NV
 
 
