@@ -71,6 +71,9 @@ def _probes(network: bool) -> Iterator[_Probe]:
         "compiler", "compile: true (torch.compile on the CPU)", "install g++ or clang++", _compiler
     )
     yield from _corpora()
+    yield _Probe(
+        "domain sets", "suites that score domains", "`depthbench eval` and `run` fetch them", _sets
+    )
     if network:
         yield _Probe(
             "package index",
@@ -86,6 +89,7 @@ _REQUIRED = (
 )
 _OPTIONAL = {
     "flash-attn": ("faster attention on NVIDIA GPUs", "pip install 'depthbench[flash]'"),
+    "lm-eval": ("the verb lm-eval and zero-shot tasks", "pip install 'depthbench[lm-eval]'"),
     "submitit": ("running cells under Slurm", "pip install 'depthbench[slurm]'"),
     "ray": ("running cells on a Ray cluster", "pip install 'depthbench[ray]'"),
 }
@@ -204,6 +208,18 @@ def _corpus(name: str) -> str | None:
     if not path.exists():
         return None
     return f"{len(open_corpus(path).train):,} training tokens in {path}"
+
+
+def _sets() -> str | None:
+    from depthbench import domains
+    from depthbench.domains.definitions import definitions
+    from depthbench.errors import DataError
+
+    try:
+        domains.prepare(True)
+    except DataError:
+        return None
+    return f"{sum(each.default for each in definitions().values())} sets"
 
 
 def _package_index() -> str:

@@ -33,6 +33,7 @@ def test_what_the_tests_run_on_is_found(checks) -> None:
         assert found[name].found
     assert found["corpus pypi-text"].state == "missing"
     assert found["corpus pypi-text"].remedy == "depthbench data prepare pypi-text"
+    assert found["domain sets"].state == "missing"
     assert "package index" not in found
 
 
