@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from depthbench.probes.registry import Probe
@@ -33,6 +34,8 @@ def draw(probe: Probe, values: dict[str, Any]) -> bytes:
         axes.set_xlabel(probe.axes[1], fontsize=7)
         axes.set_title(name.replace("_", " "), fontsize=9)
         axes.tick_params(labelsize=7)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=array.ndim == 2))
     file = BytesIO()
     figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
     return file.getvalue()
