@@ -24,10 +24,12 @@ from tests.residuals.kit import perturb
 NAMES = [
     *("angular", "causal", "permutation", "pruning", "lens", "paths"),
     *("transport", "dead-segment", "representation", "statistics"),
+    "alignment",
 ]
 PNG = b"\x89PNG\r\n\x1a\n"
 DRAWN = {"mhc", "block-attnres"}  # between them they answer every probe; a picture takes long
 NOT_ANSWERED = {
+    "alignment": set(residuals.names()),  # no loop here
     "transport": {d for d in residuals.names() if d not in ("hc", "mhc")},
     "dead-segment": {d for d in residuals.names() if d != "block-attnres"},
     "paths": {"post-ln", "deepnorm", "keel", "deeploop"},
