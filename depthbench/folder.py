@@ -211,9 +211,12 @@ class CellFolder:
             )
 
     def create(self, config: CellConfig) -> None:
-        """Makes the folder with its `config.json`; one that is there already must agree."""
+        """Makes the folder with its `config.json`; one that is there already must agree.
+
+        What is to be measured may change until the cell is finished.
+        """
         self.check(config)
-        if not self.config_path.exists():
+        if not self.config_path.exists() or (not self.finished and self.config() != config):
             self.path.mkdir(parents=True, exist_ok=True)
             with self.lock():
                 write_json(self.config_path, config.model_dump(mode="json"))

@@ -1,13 +1,17 @@
 """Verbs that measure trained cells again, or otherwise than their suite asked."""
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from depthbench.console import Record, bars, print_json, print_table
-from depthbench.errors import InputError
+from depthbench.errors import EXIT_FAILED, DepthbenchError, InputError
+
+if TYPE_CHECKING:
+    from depthbench.folder import CellFolder
 
 Cells = Annotated[
     list[Path], typer.Argument(help="Done cells, or folders of cells, of which the done ones.")
@@ -42,17 +46,28 @@ def probe(
     limits = _numbers(thresholds or ())
     for name in names or ():
         probes.get(name)
-    documents = {}
+    documents, failed, paths = {}, dict[str, str](), _done(cells)
     with bars() as tell:
-        for path in _done(cells):
-            trained = open_trained(path, device)
-            documents[str(path)] = probes.probe_cell(trained, names or (), windows, limits, tell)
+        for path in paths:
+            try:
+                trained = open_trained(path, device)
+                with trained.folder.lock():
+                    found = probes.probe_cell(trained, names or (), windows, limits, tell)
+                documents[str(path)] = found
+            except DepthbenchError as error:
+                if len(paths) == 1:
+                    raise
+                failed[str(path)] = str(error)
     if as_json:
         print_json(documents)
-        return
-    for cell, found in documents.items():
-        print_table(cell, _summaries(found), _SUMMARY)
-        print()
+    else:
+        for cell, found in documents.items():
+            print_table(cell, _summaries(found), _SUMMARY)
+            print()
+    for cell, reason in failed.items():
+        print(f"{cell} was not probed: {reason}", file=sys.stderr)
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def evaluate(
@@ -68,6 +83,9 @@ def evaluate(
     zero_shot: Annotated[
         bool, typer.Option("--zero-shot", help="lm-eval's seven zero-shot tasks too.")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Even what was scored on more sets or items.")
+    ] = False,
     device: Device = None,
     plugin: Plugins = None,
     as_json: AsJson = False,
@@ -75,16 +93,22 @@ def evaluate(
     """Score trained cells on the coding, STEM and math sets; results go to domains.json."""
     load_plugins(plugin)
     from depthbench import domains
+    from depthbench.domains.definitions import chosen, definitions
     from depthbench.folder import write_json
     from depthbench.trained import open_trained
 
     documents: dict[str, Any] = {}
+    paths = _done(cells)
+    wanted = {each.name for each in chosen(definitions(), domain or (), sets or (), hub)}
+    for path in () if replace else paths:
+        _keep_larger(path, wanted, limit)
     with bars() as tell:
         domains.prepare(False, domain or (), sets or (), tell)
-        for path in _done(cells):
+        for path in paths:
             trained = open_trained(path, device)
             document = domains.evaluate(trained, domain or (), sets or (), limit, hub, tell)
-            domains.write(trained.folder, document)
+            with trained.folder.lock():
+                domains.write(trained.folder, document)
             documents[str(path)] = document
             if zero_shot:
                 from depthbench.harness.zero_shot import zero_shot as seven_tasks
@@ -132,6 +156,28 @@ def load_plugins(plugins: Sequence[Path] | None) -> None:
             residuals.load_plugin(path)
 
 
+def _keep_larger(cell: Path, wanted: set[str], limit: int | None) -> None:
+    """An `InputError` if the cell's `domains.json` holds what a new one would lose."""
+    from depthbench.folder import CellFolder, read_json
+
+    path = CellFolder(cell).domains_path
+    try:
+        there = read_json(path)
+        lost, before = set(there["sets"]) - wanted, there["limit"]
+    except (DepthbenchError, KeyError, TypeError):  # none, or damaged: nothing to keep
+        return
+    if lost:
+        raise InputError(
+            f"{path} also holds {', '.join(sorted(lost))}, which would be lost: name them too, or "
+            "give --replace"
+        )
+    if limit is not None and (before is None or before > limit):
+        raise InputError(
+            f"{path} was made with {f'a limit of {before}' if before else 'all items'}, and the "
+            f"limit is now {limit}: give --replace to put less in its place"
+        )
+
+
 def _done(paths: Sequence[Path]) -> list[Path]:
     """The cells that are meant, all of them fit to be opened, or an `InputError`."""
     from depthbench.folder import CellFolder, find_cells
@@ -144,11 +190,18 @@ def _done(paths: Sequence[Path]) -> list[Path]:
         if CellFolder(path).config_path.is_file():
             folders.append(path)
             continue
-        done = [cell.path for cell in find_cells(path) if cell.status() == "done"]
+        done = [cell.path for cell in find_cells(path) if _is_done(cell)]
         if not done:
             raise InputError(f"there is no done cell under {path}: run a suite first")
         folders += done
     return [checked(path).path for path in dict.fromkeys(folders)]
+
+
+def _is_done(cell: "CellFolder") -> bool:
+    try:
+        return cell.status() == "done"
+    except DepthbenchError:  # damaged: `status` and `report` show it
+        return False
 
 
 def _numbers(given: Sequence[str]) -> dict[str, float]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 import residuals
 from depthbench.config import CellConfig
 from depthbench.data import Corpus
@@ -39,10 +41,21 @@ def open_trained(path: Path, device: str | None = None) -> TrainedCell:
 def load_trained(folder: CellFolder, corpus: Corpus, device: str | None = None) -> TrainedCell:
     """The cell with its final weights, which are there, and its open corpus."""
     config = folder.config()
+    _check_device(device or config.device)
     model = build_model(config, device)
     load_weights(folder.model_path, model)
     model.eval().requires_grad_(False)
     return TrainedCell(folder, config, model, corpus)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"device {device!r} cannot be used here ({reason}): choose another with --device"
+        ) from error
 
 
 def checked(path: Path) -> CellFolder:

@@ -213,3 +213,26 @@ def test_what_cannot_be_exported_is_refused_and_nothing_written(
     with pytest.raises(OSError, match="disk full"):
         export(cell.path, "hf", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", "there"]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        {"layout": "whole", "rounds": 3},
+        {"layout": "prelude-core-coda", "prelude": 1, "coda": 0, "forward": 3, "backward": 1},
+    ],
+    ids=["whole", "core"],
+)
+def test_a_looped_model_generates_with_a_cache_for_every_visit(
+    loop: dict[str, Any], corpus: Corpus, tmp_path: Path
+) -> None:
+    cell = done_cell(tmp_path / "cell", corpus, loop=loop)
+    export(cell.path, "hf", tmp_path / "out")
+    ours, theirs = open_trained(cell.path).model, load(tmp_path / "out")
+    assert not isinstance(theirs, LlamaForCausalLM)  # a loop is no Llama
+    prompt = tokens_of(corpus)[:, :5]
+    mask = torch.ones_like(prompt)
+    greedy = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
+    for cached in (True, False):
+        found = theirs.generate(prompt, attention_mask=mask, use_cache=cached, **greedy)
+        assert found[:, 5:].tolist() == generate(ours, prompt, 6)

@@ -242,3 +242,52 @@ def test_what_does_not_exist_is_refused_before_anything_runs(
     assert said in result.stderr.replace("\n", " ")
     assert not folder.probes_path.exists()
     assert not folder.domains_path.exists()
+
+
+def test_what_to_measure_may_be_corrected_until_the_cell_is_finished(make) -> None:
+    folder = make(measures={"probes": ["angular"], "windows": 10_000})
+    assert cell.main(folder.path) == 1
+    again = make(measures={"probes": ["angular"], "windows": 2})
+    assert again.config().measures.windows == 2
+    assert cell.main(folder.path) == 0
+    make(measures={})
+    assert folder.config().measures.windows == 2  # finished: what it was measured by stays
+
+
+def test_a_smaller_evaluation_does_not_replace_a_larger_one_unasked(make) -> None:
+    folder = make()
+    cell.main(folder.path)
+    sets = {"humaneval": {}, "arc": {}}
+    write_json(folder.domains_path, {"schema": 1, "limit": 5, "sets": sets, "domains": {}})
+    before = folder.domains_path.read_bytes()
+    for arguments, said in (
+        (("--set", "arc"), "also holds humaneval"),
+        (("--set", "arc", "--set", "humaneval", "--limit", 4), "limit is now 4"),
+        (("--set", "arc", "--domain", "coding"), "name one of both"),
+    ):
+        result = call("eval", folder.path, *arguments)
+        assert (result.exit_code, said in result.stderr.replace("\n", " ")) == (2, True), said
+    assert folder.domains_path.read_bytes() == before
+
+
+def test_a_cell_that_cannot_be_probed_does_not_stop_the_others(make, tmp_path) -> None:
+    loop = {"layout": "prelude-core-coda", "prelude": 1, "coda": 0, "forward": 2}
+    looped, plain = make("a-looped", loop=loop), make("b-plain")
+    for folder in (looped, plain):
+        assert cell.main(folder.path) == 0
+    (tmp_path / "c-damaged").mkdir()
+    (tmp_path / "c-damaged" / "config.json").write_text(plain.config_path.read_text())
+    (tmp_path / "c-damaged" / "result.json").write_text("{")
+    result = call("probe", tmp_path, "--probe", "pruning", "--windows", 2, "--json")
+    assert result.exit_code == 1
+    assert list(json.loads(result.stdout)) == [str(plain.path)]
+    assert "prelude-core-coda" in result.stderr
+    assert call("probe", looped.path, "--windows", 2).exit_code == 2
+
+
+def test_a_device_that_is_not_there_is_refused(make) -> None:
+    folder = make()
+    cell.main(folder.path)
+    for device in ("cuda:7", "abacus"):
+        result = call("probe", folder.path, "--device", device)
+        assert (result.exit_code, f"device '{device}' cannot be used" in result.stderr) == (2, True)

@@ -90,7 +90,12 @@ def chosen(
     wanted = [known[name] for name in dict.fromkeys(sets)] or [
         s for s in known.values() if s.default or (hub and isinstance(s.source, HubSource))
     ]
-    return [s for s in wanted if not domains or s.domain in domains]
+    found = [s for s in wanted if not domains or s.domain in domains]
+    if sets and not found:
+        raise InputError(
+            f"none of the sets {', '.join(sets)} belongs to {', '.join(domains)}: name one of both"
+        )
+    return found
 
 
 def pinned(project: str) -> Wheel:

@@ -27,7 +27,9 @@ class DepthbenchConfig(PretrainedConfig):
         self.cell = cell
         self.vocab_size = config.corpus.vocab_size
         self.hidden_size = config.shape.d_model
-        self.num_hidden_layers = config.shape.layers
+        layers, loop = config.shape.layers, config.loop
+        # As the cache counts them: a block that is run twice has two pairs of keys and values.
+        self.num_hidden_layers = loop.executed_blocks(layers) if loop else layers
         self.num_attention_heads = config.shape.heads
         self.max_position_embeddings = config.sequence_length
         super().__init__(**{"tie_word_embeddings": False, **kwargs})

@@ -26,6 +26,8 @@ def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> P
     `against` lays the published numbers beside ours. Raises `InputError` when a root is no folder
     or holds no cell, or when one experiment has two outcomes.
     """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file: name a folder for the report")
     folders = [folder for root in roots for folder in cell_folders(root)]
     if not folders:
         raise InputError(

@@ -88,7 +88,7 @@ def _read(record: Record, anchor: str) -> Cell:
             values = _arrays(document)
             if values is None:
                 again = f"run `depthbench probe {path} --probe {name}`"
-                lost[f"probe {name}"] = f"{name}.json holds what is no array of numbers: {again}"
+                lost[f"probe {name}"] = f"{name}.json is not what a probe writes: {again}"
             else:
                 probes.setdefault(name, Probed(document, values))
         if domains is None and folder.domains_path.exists():
@@ -96,7 +96,12 @@ def _read(record: Record, anchor: str) -> Cell:
     return Cell(record, anchor, probes, domains, asked, lost)
 
 
+_FIELDS = frozenset({"title", "definition", "unit", "axes", "scale", "thresholds", "sample"})
+
+
 def _arrays(document: Document) -> dict[str, Array] | None:
+    if not document.keys() >= _FIELDS:
+        return None
     try:
         found = {name: np.array(v, dtype=float) for name, v in document["values"].items()}
     except (KeyError, AttributeError, TypeError, ValueError):

@@ -9,7 +9,7 @@ import torch
 from depthbench.config import CellConfig
 from depthbench.data import Corpus, LocalOptions, open_corpus, prepare
 from depthbench.folder import CellFolder, write_json
-from depthbench.model.decoder import build_decoder
+from depthbench.model.build import build_model
 from depthbench.train.checkpoint import save_weights
 
 LENGTH = 24
@@ -29,7 +29,11 @@ def build_corpus(folder: Path) -> Corpus:
 
 
 def done_cell(
-    path: Path, corpus: Corpus, design: str = "pre-ln", options: dict[str, Any] | None = None
+    path: Path,
+    corpus: Corpus,
+    design: str = "pre-ln",
+    options: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> CellFolder:
     """Everything that a run leaves behind and a reader looks at."""
     document = {
@@ -47,11 +51,10 @@ def done_cell(
         "norm_eps": 1e-6,
         "seed": 1,
     }
-    config = CellConfig.model_validate(document)
+    config = CellConfig.model_validate(document | changes)
     folder = CellFolder(path)
     folder.create(config)
-    sizes = (config.shape, corpus.vocab_size, config.design, config.norm_eps)
-    model = build_decoder(*sizes, config.seed)
+    model = build_model(config)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():

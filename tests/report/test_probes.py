@@ -201,7 +201,7 @@ def test_values_that_are_no_numbers_are_named_and_lose_nothing_else(cell: Any, b
     ragged = probe_document("angular", {"distance": [[1.0, 2.0], [3.0]]}, {"mean": 0.5})
     cell("pre-ln", DEEP, 3.0, [ragged, CAUSAL])
     page, _ = built()
-    assert "not measured: angular.json holds what is no array of numbers" in page.words
+    assert "not measured: angular.json is not what a probe writes" in page.words
     assert [i for i in page.images if i["alt"].startswith("Causal, states of Pre-LN")]
 
 
