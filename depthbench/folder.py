@@ -216,10 +216,18 @@ class CellFolder:
         What is to be measured may change until the cell is finished.
         """
         self.check(config)
-        if not self.config_path.exists() or (not self.finished and self.config() != config):
+        if not self.config_path.exists() or self._measures_otherwise(config):
             self.path.mkdir(parents=True, exist_ok=True)
             with self.lock():
                 write_json(self.config_path, config.model_dump(mode="json"))
+
+    def _measures_otherwise(self, config: CellConfig) -> bool:
+        if self.config() == config:
+            return False
+        try:
+            return not self.finished
+        except DepthbenchError:  # a damaged result: the cell is run again
+            return True
 
     @property
     def finished(self) -> bool:
