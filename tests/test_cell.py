@@ -17,23 +17,20 @@ import depthbench
 import residuals
 from depthbench import cell
 from depthbench.config import CellConfig
-from depthbench.data import Corpus, LocalOptions, open_corpus, prepare
+from depthbench.data import Corpus
 from depthbench.errors import DepthbenchError
 from depthbench.folder import CellFolder, read_metrics
 from depthbench.ledger import ledger
 from depthbench.train import trainer
+from tests.kit import cell_document, tiny_corpus
 
 Make = Callable[..., CellFolder]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    folder = tmp_path_factory.mktemp("text")
-    words = "a cell is a folder that one command runs whoever may have started it".split()
-    rows = (" ".join(words[(n * k + n) % 14] for k in range(30 + n % 31)) for n in range(120))
-    (folder / "cells.jsonl").write_text("".join(json.dumps({"text": r}) + "\n" for r in rows))
-    options = LocalOptions(vocab_size=280, validation_share=0.2)
-    return open_corpus(prepare(folder / "cells.jsonl", folder / "cache", local=options))
+    words = "a cell is a folder that one command runs whoever may have started it"
+    return tiny_corpus(tmp_path_factory.mktemp("text"), words)
 
 
 @pytest.fixture
@@ -42,23 +39,10 @@ def make(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv("DEPTHBENCH_CACHE", str(corpus.path.parents[1]))
 
     def make(design: str = "pre-ln", learning_rate: float = 1e-2, **changes: Any) -> CellFolder:
-        document = {
-            "suite": "unit",
-            "ladder": "inline",
-            "design": {"name": design, "version": 1},
-            "shape": {"layers": 2, "d_model": 8, "ffn": 16, "heads": 2},
-            "corpus": corpus.ref().model_dump(),
-            "sequence_length": 8,
-            "batch_size": 4,
-            "micro_batch_size": 4,
-            "steps": 12,
-            "optimizer": {"learning_rate": learning_rate},
-            "evaluation": {"tokens": 64, "points": 3},
-            "norm_eps": 1e-6,
-            "seed": 1,
-        }
+        changes = {"evaluation": {"tokens": 64, "points": 3}} | changes
+        changes |= {"optimizer": {"learning_rate": learning_rate}}
         folder = CellFolder(tmp_path / "cell")
-        folder.create(CellConfig.model_validate(document | changes))
+        folder.create(CellConfig.model_validate(cell_document(corpus, design, **changes)))
         return folder
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

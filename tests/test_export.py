@@ -178,7 +178,7 @@ def test_the_card_says_what_it_is_and_the_cell_goes_with_it(corpus: Corpus, tmp_
         "2 blocks, width 32, MLP width 48, 4 heads, 2 KV heads",
         f"{12 * 4 * LENGTH:,} tokens in 12 steps, seed 1, peak learning rate 0.01",
         "4.2500 nats per token (perplexity 70.1), 2.5000 bits per byte",
-        f"cells, content hash `{corpus.hash}`",
+        f"{corpus.name}, content hash `{corpus.hash}`",
         "trust_remote_code=True",
         "pip install depthbench",
     ):

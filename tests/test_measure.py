@@ -7,30 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from depthbench import cell, measure, probes
 from depthbench.cli import app
 from depthbench.config import CellConfig
-from depthbench.data import Corpus, LocalOptions, open_corpus, prepare
+from depthbench.data import Corpus
 from depthbench.errors import InputError
 from depthbench.folder import CellFolder, read_json, read_metrics, write_json
 from depthbench.model.decoder import build_decoder
 from depthbench.suite import load_suite
 from depthbench.train import trainer
 from depthbench.train.memory import activation_bytes
+from tests.kit import cell_document, tiny_corpus
+from tests.residuals.kit import saved_bytes
 
 Make = Callable[..., CellFolder]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    folder = tmp_path_factory.mktemp("text")
-    words = "whether added layers compute anything is asked once the training has ended".split()
-    rows = (" ".join(words[(n * k + n) % 12] for k in range(30 + n % 31)) for n in range(120))
-    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": r}) + "\n" for r in rows))
-    options = LocalOptions(vocab_size=280, validation_share=0.2)
-    return open_corpus(prepare(folder / "rows.jsonl", folder / "cache", local=options))
+    words = "whether added layers compute anything is asked once the training has ended"
+    return tiny_corpus(tmp_path_factory.mktemp("text"), words)
 
 
 @pytest.fixture
@@ -39,23 +38,8 @@ def make(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(cell._StopRequest, "install", lambda self: None)
 
     def make(name: str = "cell", design: str = "pre-ln", **changes: Any) -> CellFolder:
-        document = {
-            "suite": "unit",
-            "ladder": "inline",
-            "design": {"name": design, "version": 1},
-            "shape": {"layers": 2, "d_model": 8, "ffn": 16, "heads": 2},
-            "corpus": corpus.ref().model_dump(),
-            "sequence_length": 8,
-            "batch_size": 4,
-            "micro_batch_size": 4,
-            "steps": 12,
-            "optimizer": {"learning_rate": 1e-2},
-            "evaluation": {"tokens": 64, "points": 1},
-            "norm_eps": 1e-6,
-            "seed": 1,
-        }
         folder = CellFolder(tmp_path / name)
-        folder.create(CellConfig.model_validate(document | changes))
+        folder.create(CellConfig.model_validate(cell_document(corpus, design, **changes)))
         return folder
 
     return make
@@ -148,6 +132,10 @@ def test_activations_are_counted_per_sequence(make, design) -> None:
         return activation_bytes(model, config.model_copy(update={"micro_batch_size": num}))
 
     assert counted(3) - counted(2) == counted(2) - counted(1) > 8 * 8 * 4
+    tokens = torch.zeros(2, 8, dtype=torch.int64)
+    with saved_bytes(model) as total:
+        model.summed_nll(tokens, tokens)
+    assert counted(2) == total[0]
 
 
 @pytest.mark.parametrize(

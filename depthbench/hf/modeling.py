@@ -12,7 +12,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from depthbench.config import CellConfig
 from depthbench.model.build import lay_out_model
-from residuals import initialise
+from depthbench.model.decoder import filled
 
 
 class DepthbenchConfig(PretrainedConfig):
@@ -46,8 +46,7 @@ class DepthbenchForCausalLM(PreTrainedModel, GenerationMixin):
         cell = CellConfig.model_validate(config.cell)
         self.decoder = lay_out_model(cell)
         if torch.get_default_device().type != "meta":
-            self.decoder.to_empty(device=torch.get_default_device())
-            initialise(self.decoder, cell.seed)
+            filled(self.decoder, cell.seed, torch.get_default_device())
         self.post_init()  # type: ignore[no-untyped-call]
 
     def _init_weights(self, module: torch.nn.Module) -> None:

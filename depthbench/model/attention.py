@@ -69,34 +69,45 @@ def joint(
 
     `depth_k` and `depth_v` hold one (B, T, G, 1, d) tensor a slot. Returns (B, T, H, d).
     """
-    B, T, H, d = q_BTHd.shape
-    G = k_BTGd.shape[2]
-    grouped = (B, T, G, H // G, d)
-    depth_q = (rotary(q_BTHd) if rotate_depth_query else q_BTHd) / sqrt(d)
-    slots_SBTGR = dots(depth_q.view(grouped), depth_k)
+    slots_SBTGR = slot_logits(rotary(q_BTHd) if rotate_depth_query else q_BTHd, depth_k)
     if (backend or choose(q_BTHd, k_BTGd)) == "blockwise":
         # The sum over positions is one slot more, whose logit is log Σ exp over the positions.
         o, total_BTH = blockwise(q_BTHd, k_BTGd, v_BTGd, rotary)
-        logits = torch.cat((total_BTH.reshape(1, *grouped[:-1]), slots_SBTGR))
+        grouped = slots_SBTGR.shape[-2:]
+        logits = torch.cat((total_BTH.unflatten(2, grouped).unsqueeze(0), slots_SBTGR))
         p_SBTGR = softmax_and_total(logits.unsqueeze(0))[0].squeeze(0)
-        return weighted_sum(p_SBTGR, (o.view(grouped), *depth_v)).view(B, T, H, d)
+        return weighted_sum(p_SBTGR, (o.unflatten(2, grouped), *depth_v)).flatten(2, 3)
+    return joint_plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, slots_SBTGR, depth_v)
+
+
+def slot_logits(q_BTHd: Tensor, depth_k: State) -> Tensor:
+    """⟨q, k⟩/√d of every slot at the query's own position: (S, B, T, G, H/G)."""
+    d = q_BTHd.shape[-1]
+    return dots((q_BTHd / sqrt(d)).unflatten(2, (depth_k[0].shape[2], -1)), depth_k)
+
+
+def joint_plain(
+    q_BTHd: Tensor, k_BUGd: Tensor, v_BUGd: Tensor, slots_SBTGR: Tensor, depth_v: State
+) -> Tensor:
+    """`joint` written out, of rotated q and k: the queries are the last T of the U positions."""
+    grouped = slots_SBTGR.shape[-2:]
     slots_BHTS = slots_SBTGR.permute(1, 3, 4, 2, 0).flatten(1, 2)
-    o, p_BHTS = _plain(rotary(q_BTHd), rotary(k_BTGd), v_BTGd, slots_BHTS)
-    p_SBTGR = p_BHTS.unflatten(1, (G, H // G)).permute(4, 0, 3, 1, 2).contiguous()
-    from_depth = weighted_sum(p_SBTGR, depth_v)
-    return o + from_depth.reshape(B, T, H, d)
+    o, p_BHTS = _plain(q_BTHd, k_BUGd, v_BUGd, slots_BHTS)
+    p_SBTGR = p_BHTS.unflatten(1, grouped).permute(4, 0, 3, 1, 2).contiguous()
+    return o + weighted_sum(p_SBTGR, depth_v).flatten(2, 3)
 
 
 def _plain(
-    q_BTHd: Tensor, k_BTGd: Tensor, v_BTGd: Tensor, slots_BHTS: Tensor | None
+    q_BTHd: Tensor, k_BUGd: Tensor, v_BUGd: Tensor, slots_BHTS: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Rotated q and k; the whole (B, H, T, T + S) matrix of probabilities, traced by autograd."""
+    """Rotated q and k; the whole (B, H, T, U + S) matrix of probabilities, traced by autograd."""
     T, H, d = q_BTHd.shape[1:]
-    k, v = (x.repeat_interleave(H // x.shape[2], 2).transpose(1, 2) for x in (k_BTGd, v_BTGd))
+    U = k_BUGd.shape[1]
+    k, v = (x.repeat_interleave(H // x.shape[2], 2).transpose(1, 2) for x in (k_BUGd, v_BUGd))
     logits = q_BTHd.transpose(1, 2) @ k.transpose(2, 3) / sqrt(d)
-    future = torch.ones(T, T, dtype=torch.bool, device=q_BTHd.device).triu_(1)
+    future = torch.ones(T, U, dtype=torch.bool, device=q_BTHd.device).triu_(1 + U - T)
     logits = logits.masked_fill(future, float("-inf"))
     if slots_BHTS is not None:
         logits = torch.cat((at_least_fp32(logits), at_least_fp32(slots_BHTS)), -1)
     p = torch.softmax(at_least_fp32(logits), -1)
-    return (p[..., :T].to(v.dtype) @ v).transpose(1, 2), p[..., T:].to(v.dtype)
+    return (p[..., :U].to(v.dtype) @ v).transpose(1, 2), p[..., U:].to(v.dtype)

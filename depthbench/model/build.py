@@ -4,9 +4,8 @@ import torch
 
 from depthbench.config import CellConfig, CoreLoop
 from depthbench.designs import lay_out_parts
-from depthbench.model.decoder import Decoder, LanguageModel
+from depthbench.model.decoder import Decoder, LanguageModel, filled
 from depthbench.model.looped import LoopedDecoder
-from residuals import initialise
 
 
 def lay_out_model(config: CellConfig) -> LanguageModel:
@@ -21,7 +20,4 @@ def lay_out_model(config: CellConfig) -> LanguageModel:
 
 def build_model(config: CellConfig, device: str | None = None) -> LanguageModel:
     """The same with its initial values, on `device` or the cell's own."""
-    model = lay_out_model(config)
-    model.to_empty(device=device or config.device)
-    initialise(model, config.seed)
-    return model
+    return filled(lay_out_model(config), config.seed, device or config.device)

@@ -5,17 +5,16 @@ A design mixes across depth only and each token for itself, so this is all that 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import sqrt
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from depthbench.model.attention import joint_plain, slot_logits
 from depthbench.model.rotary import Rotary
 from residuals import State
 from residuals.norms import at_least_fp32
-from residuals.slots import dots, weighted_sum
 
 if TYPE_CHECKING:
     from depthbench.model.decoder import LanguageModel
@@ -80,19 +79,10 @@ class CachedSequence:
         depth_v: State,
         rotate_depth_query: bool = False,
     ) -> Tensor:
-        B, T, H, d = q_BTHd.shape
         k_BSGd, v_BSGd = self.cache.extend(self.visit, self.rotary(k_BTGd), v_BTGd)
-        grouped = (B, T, k_BSGd.shape[2], -1, d)  # query heads by the key head they share
-        rotated = (self.rotary(q_BTHd) / sqrt(d)).view(grouped)
-        depth_q = rotated if rotate_depth_query else (q_BTHd / sqrt(d)).view(grouped)
-        logits = torch.einsum("btgrd,bsgd->btgrs", rotated, k_BSGd)
-        S = k_BSGd.shape[1]
-        hidden_T11S = ~_seen(T, S, q_BTHd.device)[:, None, None]
-        logits = logits.masked_fill(hidden_T11S, float("-inf"))
-        slots = dots(depth_q, depth_k).movedim(0, -1)
-        p = torch.softmax(at_least_fp32(torch.cat((logits, slots), -1)), -1).to(v_BTGd.dtype)
-        o = torch.einsum("btgrs,bsgd->btgrd", p[..., :S], v_BSGd)
-        return (o + weighted_sum(p[..., S:].movedim(-1, 0), depth_v)).reshape(B, T, H, d)
+        rotated = self.rotary(q_BTHd)
+        slots = slot_logits(rotated if rotate_depth_query else q_BTHd, depth_k)
+        return joint_plain(rotated, k_BSGd, v_BSGd, slots, depth_v)
 
 
 def _seen(num_new: int, num_all: int, device: torch.device) -> Tensor:

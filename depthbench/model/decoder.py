@@ -4,6 +4,7 @@ How a sublayer reads and writes the residual state is the design's; no design is
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -156,6 +157,16 @@ class Decoder(LanguageModel):
         return self.design.llama_gains()
 
 
+M = TypeVar("M", bound=nn.Module)
+
+
+def filled(model: M, seed: int, device: str | torch.device) -> M:
+    """A model laid out on the meta device, with its initial values on `device`."""
+    model.to_empty(device=device)
+    initialise(model, seed)
+    return model
+
+
 def build_decoder(
     shape: Shape,
     vocab_size: int,
@@ -168,6 +179,4 @@ def build_decoder(
     residual = lay_out(design, shape, norm_eps)
     with torch.device("meta"):
         model = Decoder(shape, vocab_size, residual)
-    model.to_empty(device=device)
-    initialise(model, seed)
-    return model
+    return filled(model, seed, device)
