@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import torch
 
+import residuals
 from depthbench.config import CoreLoop, DesignRef, Loop, Shape
+from depthbench.errors import InputError
 from residuals import Design, Stack, build
 
 
@@ -26,8 +28,13 @@ def lay_out_parts(
 ) -> dict[str, Design]:
     """The design of each part of the stack: one part, `whole`, or `prelude`, `core` and `coda`.
 
-    Parts without a block are left out.
+    Parts without a block are left out. Raises `InputError` for a design that cannot loop, in a loop.
     """
+    if loop is not None and not residuals.get(f"{design.name}@{design.version}").can_loop:
+        raise InputError(
+            f"{design.name} declares that it cannot run in a loop (can_loop = False): take the "
+            "loop away, or choose another design for it"
+        )
     if not isinstance(loop, CoreLoop):
         return {"whole": lay_out(design, shape, norm_eps, loop.rounds if loop else 1)}
     core, whole = loop.core(shape.layers), stack_of(shape, norm_eps)

@@ -115,6 +115,8 @@ class Design(Probed, Declared, ABC):
     version: ClassVar[int]
     family: ClassVar[str]
     paper: ClassVar[str]
+    can_loop: ClassVar[bool] = True
+    """Whether the rule has a meaning where blocks are run several times."""
 
     def __init__(self, stack: Stack) -> None:
         super().__init__()
