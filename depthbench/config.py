@@ -132,6 +132,7 @@ class CoreLoop(Frozen):
     """Prelude and coda run once, the core between them `forward` times (arXiv 2610.26030).
 
     Gradients flow through the last `backward` of these. The core are the blocks that are neither.
+    Not `tied`, every loop has a core of its own: a control without shared weights.
     """
 
     layout: Literal["prelude-core-coda"] = "prelude-core-coda"
@@ -140,6 +141,7 @@ class CoreLoop(Frozen):
     forward: int = Field(ge=1)
     backward: int = Field(default_factory=lambda data: data["forward"], ge=1)
     injection: Literal["linear", "add", "none"] = "linear"
+    tied: bool = True
 
     @model_validator(mode="after")
     def _no_more_back_than_forth(self) -> "CoreLoop":
@@ -148,7 +150,27 @@ class CoreLoop(Frozen):
                 f"backward = {self.backward} is more than forward = {self.forward}: gradients can "
                 "flow through no more loops than are run"
             )
+        if not self.tied and self.num_cut:
+            raise ValueError(
+                f"tied = false with backward = {self.backward} below forward = {self.forward}: "
+                "the first cores would never learn. Leave backward out"
+            )
         return self
+
+    @property
+    def num_cut(self) -> int:
+        """Loops without gradients, the first ones."""
+        return self.forward - self.backward
+
+    @property
+    def num_cores(self) -> int:
+        """Cores with weights of their own."""
+        return 1 if self.tied else self.forward
+
+    @property
+    def core_names(self) -> list[str]:
+        """What the parts of the cores are called: `core`, or `core0`, `core1` and on."""
+        return ["core"] if self.tied else [f"core{t}" for t in range(self.forward)]
 
     def core(self, layers: int) -> int:
         """Blocks of the core in a stack of `layers`."""

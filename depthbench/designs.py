@@ -26,9 +26,9 @@ def lay_out(design: DesignRef, shape: Shape, norm_eps: float, num_rounds: int = 
 def lay_out_parts(
     design: DesignRef, shape: Shape, norm_eps: float, loop: Loop | None
 ) -> dict[str, Design]:
-    """The design of each part of the stack: one part, `whole`, or `prelude`, `core` and `coda`.
+    """The design of each part of the stack: `whole`, or `prelude`, the cores and `coda`.
 
-    Parts without a block are left out. Raises `InputError` for a design that cannot loop, in a loop.
+    Parts without a block are left out. Raises `InputError` for a loop whose design has no loops.
     """
     if loop is not None and not residuals.get(f"{design.name}@{design.version}").can_loop:
         raise InputError(
@@ -38,14 +38,13 @@ def lay_out_parts(
     if not isinstance(loop, CoreLoop):
         return {"whole": lay_out(design, shape, norm_eps, loop.rounds if loop else 1)}
     core, whole = loop.core(shape.layers), stack_of(shape, norm_eps)
-    before_coda = loop.prelude + core * loop.forward
-    stacks = {
-        "prelude": replace(whole, num_blocks=loop.prelude),
-        "core": replace(
-            whole, num_blocks=core, first_visit=2 * loop.prelude, restarts=loop.forward > 1
-        ),
-        "coda": replace(whole, num_blocks=loop.coda, first_visit=2 * before_coda),
-    }
+    times = loop.forward // loop.num_cores
+    stacks = {"prelude": replace(whole, num_blocks=loop.prelude)}
+    for place, name in enumerate(loop.core_names):
+        first = 2 * (loop.prelude + core * place)
+        stacks[name] = replace(whole, num_blocks=core, first_visit=first, restarts=times > 1)
+    first = 2 * (loop.prelude + core * loop.forward)
+    stacks["coda"] = replace(whole, num_blocks=loop.coda, first_visit=first)
     depth = 2 * loop.executed_blocks(shape.layers)
     return {
         name: _built(design, replace(stack, depth=depth))

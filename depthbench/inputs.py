@@ -102,11 +102,16 @@ def _shortened(value: object) -> str:
 
 
 def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> Mapping[str, FieldInfo]:
+    """Fields of the model that `path` leads to: by field, or by a union's tag."""
+    models = [model]
     for part in path:
-        field = model.model_fields.get(str(part))
-        if field is not None:
-            model = next(_models_in(field.annotation), model)
-    return model.model_fields
+        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        if fields:
+            models = list(_models_in(fields[0].annotation)) or models
+        else:
+            tagged = [m for m in models if part in (f.default for f in m.model_fields.values())]
+            models = tagged or models
+    return models[0].model_fields
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

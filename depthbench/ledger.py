@@ -46,6 +46,7 @@ class Part:
     """Some blocks of the stack, run `forward` times with gradients `backward` times a step.
 
     `matrices`: parameters that are multiplied with every token; `others`: gains and the like.
+    `shared`: whether loops share them, if only one is run.
     """
 
     design: Design
@@ -54,6 +55,7 @@ class Part:
     others: int
     forward: int
     backward: int
+    shared: bool = False
 
     @property
     def parameters(self) -> int:
@@ -75,15 +77,17 @@ def parts(config: CellConfig) -> list[Part]:
     for name, design in lay_out_parts(config.design, shape, config.norm_eps, loop).items():
         num = design.stack.num_blocks
         matrices, others, forward, backward = num * (block - 2 * d), num * 2 * d, 1, 1
-        if isinstance(loop, CoreLoop) and name == "core":
-            forward, backward = loop.forward, loop.backward
-            matrices += 2 * d * d if loop.injection == "linear" else 0
-            others += d  # the norm after each loop
-            if not loop.prelude:
-                others += d
-        elif name == "prelude":
-            others += d
-        found.append(Part(design, num, matrices, others, forward, backward))
+        shared = design.stack.num_rounds > 1
+        if isinstance(loop, CoreLoop):
+            if name in loop.core_names:
+                shared = loop.tied
+                times = loop.forward // loop.num_cores
+                forward, backward = times, times - loop.num_cut
+                matrices += 2 * d * d if loop.injection == "linear" else 0
+                others += d  # the norm after each loop
+            if name == ("prelude" if loop.prelude else loop.core_names[0]):
+                others += d  # the norm of what is injected
+        found.append(Part(design, num, matrices, others, forward, backward, shared))
     return found
 
 
@@ -133,8 +137,7 @@ def ledger(config: CellConfig) -> Ledger:
     )
     added = sum(part.design.num_extra_params() for part in stack)
     runs = [part.forward * part.design.stack.num_rounds for part in stack]
-    looped = isinstance(config.loop, CoreLoop) or max(runs) > 1
-    recurrent = max(stack, key=lambda part: part.forward).parameters if looped else 0
+    recurrent = sum(part.parameters for part in stack if part.shared)
     in_stack = sum(part.parameters for part in stack)
     backbone = in_stack - added
     return Ledger(

@@ -55,6 +55,8 @@ def ladders() -> list[Record]:
 
 def suites() -> list[Record]:
     """Shipped suites."""
+    from depthbench.corpora import declared_ref
+    from depthbench.expand import expand
     from depthbench.suite import load_suite, suite_names
 
     loaded = [load_suite(name) for name in suite_names()]
@@ -67,10 +69,7 @@ def suites() -> list[Record]:
             "corpus": suite.corpus,
             "budget": suite.budget.model_dump(exclude_none=True),
             "seeds": list(suite.seeds),
-            "cells": len(suite.designs)
-            * len(suite.ladder.shapes)
-            * len(suite.loops)
-            * len(suite.seeds),
+            "cells": len(expand(suite, declared_ref(suite.corpus, suite.local))),
         }
         for suite in loaded
     ]
@@ -146,7 +145,8 @@ def _loop(record: Mapping[str, Any]) -> str | None:
         return None
     if loop["layout"] == "whole":
         return f"×{loop['rounds']}"
-    return f"{loop['prelude']} + core ×{loop['forward']} (B {loop['backward']}) + {loop['coda']}"
+    core = "core" if loop["tied"] else "untied"
+    return f"{loop['prelude']} + {core} ×{loop['forward']} (B {loop['backward']}) + {loop['coda']}"
 
 
 COLUMNS: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
@@ -164,7 +164,7 @@ COLUMNS: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
         "layers × width": lambda ladder: _first_to_last(ladder["shapes"]),
         "target": itemgetter("target"),
         "counted": itemgetter("match_on"),
-        "tolerance": lambda ladder: f"{ladder['tolerance']:.1%}",
+        "tolerance": lambda ladder: ladder["tolerance"] and f"{ladder['tolerance']:.1%}",
         "vocabulary": itemgetter("vocab_size"),
     },
     "suites": {

@@ -12,7 +12,7 @@ from depthbench.config import CellConfig
 from depthbench.data import Corpus
 from depthbench.errors import DepthbenchError
 from depthbench.folder import CellFolder, Metrics, truncate_metrics
-from depthbench.model.decoder import Decoder, LanguageModel
+from depthbench.model.decoder import LanguageModel
 from depthbench.probes.executed import Executed
 from depthbench.probes.run import finite, probe_windows
 from depthbench.trained import TrainedCell, load_trained
@@ -46,7 +46,7 @@ def layer_statistics(
     statistics = probes.get("statistics")
 
     def observe(step: int, model: LanguageModel) -> None:
-        if step % every == 0 and isinstance(model, Decoder):
+        if step % every == 0:
             found = statistics.measure(Executed(model, ids[:, :-1], ids[:, 1:]), {})
             # Whoever resumed runs some steps again; theirs are the same numbers.
             truncate_metrics(folder.layers_path, step - 1)

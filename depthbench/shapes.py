@@ -34,35 +34,57 @@ def total_parameters(shape: Shape, vocab_size: int) -> int:
 
 
 class Ladder(Frozen):
-    """Shapes that share one parameter budget: each count within `tolerance` of `target`."""
+    """Shapes that share one parameter budget: each count within `tolerance` of `target`.
+
+    With `match_on` null it is a ladder of sizes, as scaling laws need: no target holds it.
+    """
 
     name: str = Field(min_length=1)
     description: str = ""
-    match_on: MatchOn
-    target: int = Field(ge=1)
-    tolerance: float = Field(gt=0, le=0.5)
+    match_on: MatchOn | None
+    target: int | None = Field(None, ge=1)
+    tolerance: float | None = Field(None, gt=0, le=0.5)
     vocab_size: int = Field(ge=2)
     norm_eps: float = Field(gt=0)
     shapes: tuple[Shape, ...] = Field(min_length=1)
 
     def count(self, shape: Shape) -> int:
-        """The count this ladder matches, for Pre-LN of `shape`."""
-        return _count(shape, self.match_on, self.vocab_size)
+        """The count this ladder matches, for Pre-LN of `shape`; of sizes, the backbone's."""
+        return _count(shape, self.match_on or "backbone", self.vocab_size)
 
     @model_validator(mode="after")
-    def _matched(self) -> "Ladder":
+    def _distinct(self) -> "Ladder":
         for index, shape in enumerate(self.shapes):
             if shape in self.shapes[:index]:
                 raise ValueError(f"shapes.{index} repeats {_named(shape)}: a ladder lists it once")
-            count = self.count(shape)
-            deviation = count / self.target - 1
-            if abs(deviation) > self.tolerance:
+        return self
+
+    @model_validator(mode="after")
+    def _matched(self) -> "Ladder":
+        given = {name for name in ("target", "tolerance") if getattr(self, name) is not None}
+        if given != ({"target", "tolerance"} if self.match_on else set()):
+            raise ValueError(
+                f"match_on = {self.match_on or 'null'} with {' and '.join(sorted(given)) or 'none'}"
+                " of target and tolerance: a matched ladder has both, a ladder of sizes neither"
+            )
+        for index, shape in enumerate(self.shapes):
+            deviation = self.deviation(self.count(shape))
+            if deviation:
                 raise ValueError(
-                    f"shapes.{index}, {_named(shape)}, has {self.match_on} {count:,}, "
-                    f"{deviation:+.1%} from the target {self.target:,} where {self.tolerance:.1%} "
-                    "is allowed: change its width or ffn, or let `depthbench shapes solve` propose"
+                    f"shapes.{index}, {_named(shape)}, has {self.match_on} {self.count(shape):,}, "
+                    f"{deviation}: change its width or ffn, or let `depthbench shapes solve` "
+                    "propose"
                 )
         return self
+
+    def deviation(self, count: int) -> str:
+        """How `count` misses the target, in words; nothing where it is within the tolerance."""
+        if self.target is None or self.tolerance is None:
+            return ""
+        miss = count / self.target - 1
+        if abs(miss) <= self.tolerance:
+            return ""
+        return f"{miss:+.1%} from the target {self.target:,} where {self.tolerance:.1%} is allowed"
 
 
 def load_ladders(path: Path | None = None) -> dict[str, Ladder]:

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from depthbench.assets import asset
+from depthbench.axes import Also, Budget, Control, Designs, Loops, NamedLadder, Seeds
 from depthbench.config import (
-    DesignRef,
     Evaluation,
     Frozen,
-    Loop,
     Match,
     Measures,
     Optimizer,
@@ -22,71 +21,6 @@ from depthbench.config import (
 from depthbench.data import LocalOptions
 from depthbench.errors import InputError
 from depthbench.inputs import overridden, read_yaml, validated
-from depthbench.shapes import Ladder, load_ladders
-
-
-def _design(value: Any) -> Any:
-    """`name`, `name@version` or `{name, options}` as a `DesignRef` with only what departs."""
-    import residuals
-
-    fields = {"name": value} if isinstance(value, str) else value
-    if not isinstance(fields, dict) or not isinstance(fields.get("name"), str):
-        return fields
-    version = f"@{fields['version']}" if "version" in fields else ""
-    design = residuals.get(fields["name"] + version)
-    resolved = {**fields, "name": design.name, "version": design.version}
-    options, defaults = fields.get("options", {}), design.option_defaults()
-    if not isinstance(options, dict):
-        return resolved
-    for option, given in options.items():
-        if option not in defaults:
-            raise ValueError(residuals.unknown(f"option of {design.name}", str(option), defaults))
-        if not _same_kind(given, defaults[option]):
-            raise ValueError(
-                f"option {option} of {design.name} is {given!r}: "
-                f"give a value like its default, {defaults[option]!r}"
-            )
-    departing = {option: given for option, given in options.items() if given != defaults[option]}
-    return resolved | {"options": departing}
-
-
-def _same_kind(given: object, default: object) -> bool:
-    if default is None:
-        return True
-    if isinstance(default, float) and not isinstance(given, bool):
-        return isinstance(given, int | float)
-    return type(given) is type(default)
-
-
-def _ladder(value: Any) -> Any:
-    """A name of `shapes.yaml` as its ladder; an inline mapping stays, named `inline` by default."""
-    if isinstance(value, str):
-        ladders = load_ladders()
-        if value not in ladders:
-            from residuals.errors import unknown
-
-            raise ValueError(unknown("ladder", value, ladders))
-        return ladders[value]
-    return {"name": "inline", **value} if isinstance(value, dict) else value
-
-
-class Budget(Frozen):
-    """How long each cell trains; exactly one of the three."""
-
-    tokens: int | None = Field(None, ge=1)
-    flops: float | None = Field(None, gt=0)
-    tokens_per_parameter: float | None = Field(None, gt=0)
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        given = sorted(self.model_dump(exclude_none=True))
-        if len(given) != 1:
-            raise ValueError(
-                f"a budget is one of tokens, flops, tokens_per_parameter; given: "
-                f"{', '.join(given) or 'none'}. To change the kind override the whole of it: "
-                "--set 'budget={flops: 1e13}'"
-            )
-        return self
 
 
 class LearningRates(Frozen):
@@ -107,14 +41,21 @@ class LearningRates(Frozen):
 
 
 class Suite(Frozen):
-    """Every design at every shape of the ladder in every loop with every seed is one cell."""
+    """Every design at every shape of the ladder in every loop with every seed is one cell.
+
+    `controls` adds, to every cell whose loop is run more than once, stacks that share nothing:
+    `equal-parameters`, the same blocks run once; `equal-flops`, as many blocks as the loop runs,
+    trained until the FLOPs are spent; `untied`, the same loop with weights of its own every time.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
     description: str = ""
-    designs: tuple[Annotated[DesignRef, BeforeValidator(_design)], ...] = Field(min_length=1)
-    ladder: Annotated[Ladder, BeforeValidator(_ladder)]
+    designs: Designs
+    ladder: NamedLadder
     match: Match = "shape"
-    loops: tuple[Loop | None, ...] = Field((None,), min_length=1, description="null: no loop")
+    loops: Loops = (None,)
+    controls: tuple[Control, ...] = ()
+    also: tuple[Also, ...] = Field((), description="further parts, with other axes")
     corpus: str = Field(min_length=1, description="a known corpus, or a file or folder of text")
     local: LocalOptions = Field(default_factory=LocalOptions, description="how local text is read")
     sequence_length: int = Field(ge=2)
@@ -123,7 +64,7 @@ class Suite(Frozen):
     budget: Budget
     learning_rate: LearningRates
     optimizer: OptimizerRecipe = OptimizerRecipe()
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
+    seeds: Seeds
     evaluation: Evaluation = Field(
         default_factory=lambda: validated(
             Evaluation, read_yaml(asset("evals/validation.yaml")), "evals/validation.yaml"
@@ -135,17 +76,6 @@ class Suite(Frozen):
     device: str = Field("cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$")
     compile: bool = False
     threads: int = Field(1, ge=1)
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        repeated = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-        if repeated:
-            raise ValueError(
-                f"seed {repeated[0]} stands more than once in {list(seeds)}: a repeated seed is "
-                "the same run, not a second sample"
-            )
-        return seeds
 
     @field_validator("measures")
     @classmethod
@@ -163,22 +93,6 @@ class Suite(Frozen):
                     raise ValueError(unknown(kind, name, known))
         return measures
 
-    @field_validator("loops")
-    @classmethod
-    def _distinct_loops(cls, loops: tuple[Loop | None, ...]) -> tuple[Loop | None, ...]:
-        for index, loop in enumerate(loops):
-            if loop in loops[:index]:
-                raise ValueError(f"{loop} stands twice: keep one")
-        return loops
-
-    @field_validator("designs")
-    @classmethod
-    def _distinct_designs(cls, designs: tuple[DesignRef, ...]) -> tuple[DesignRef, ...]:
-        for index, design in enumerate(designs):
-            if design in designs[:index]:
-                raise ValueError(f"{design.name} stands twice with the same options: keep one")
-        return designs
-
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.batch_size % self.micro_batch_size:
@@ -187,12 +101,19 @@ class Suite(Frozen):
                 f"batch_size = {self.batch_size}: choose a divisor"
             )
         step = self.batch_size * self.sequence_length
-        if self.budget.tokens is not None and self.budget.tokens < step:
-            raise ValueError(
-                f"budget.tokens = {self.budget.tokens} is less than one step of batch_size × "
-                f"sequence_length = {step} tokens: raise it or shrink the batch"
-            )
+        for place, part in enumerate(self.parts()):
+            where = f"also.{place - 1}." if place else ""
+            if part.budget.tokens is not None and part.budget.tokens < step:
+                raise ValueError(
+                    f"{where}budget.tokens = {part.budget.tokens} is less than one step of "
+                    f"batch_size × sequence_length = {step} tokens: raise it or shrink the batch"
+                )
         return self
+
+    def parts(self) -> list[Self]:
+        """This suite without `also`, and every part of it with its own axes in their place."""
+        changes = [dict[str, object](), *(also.axes() for also in self.also)]
+        return [self.model_copy(update={"also": ()} | change) for change in changes]
 
     def optimizer_for(self, design: str) -> Optimizer:
         """The recipe with the peak learning rate of `design`."""

@@ -90,7 +90,12 @@ def test_list_names_everything_a_suite_can_name(place) -> None:
     quick = next(ladder for ladder in found["ladders"] if ladder["name"] == "quick")
     assert [shape["count"] for shape in quick["shapes"]] == [445_536, 443_136, 442_560]
     cells = {suite["name"]: suite["cells"] for suite in found["suites"]}
-    assert cells == {"quick": 10 * 3 * 1, "looped-quick": 3 * 1 * 3, "laptop": 10 * 4 * 2}
+    assert cells == {
+        "quick": 10 * 3 * 1,
+        "looped-quick": 3 * 1 * 3,
+        "looped": 5 * 4 * 3 + 5 * 2 + 8,
+        "laptop": 10 * 4 * 2,
+    }
     assert [(c["name"], c["prepared"]) for c in found["corpora"]] == [("pypi-text", False)]
     assert json.loads(call("list", "suites", "--json").output) == found["suites"]
     assert written(place) == []

@@ -248,8 +248,9 @@ def test_memory_grows_with_what_is_kept() -> None:
         {"layout": "whole", "rounds": 3},
         {"layout": "prelude-core-coda", "prelude": 1, "coda": 1, "forward": 4, "backward": 2},
         {"layout": "prelude-core-coda", "prelude": 0, "coda": 2, "forward": 3, "injection": "add"},
+        {"layout": "prelude-core-coda", "prelude": 0, "coda": 1, "forward": 3, "tied": False},
     ],
-    ids=["whole", "truncated", "add"],
+    ids=["whole", "truncated", "add", "untied"],
 )
 def test_a_loop_costs_what_the_counter_sees(design, loop) -> None:
     """Loops without gradients cost a forward pass; the others three. Parameters stand once."""

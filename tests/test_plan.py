@@ -10,9 +10,10 @@ import residuals
 from depthbench.config import CorpusRef, Shape
 from depthbench.designs import lay_out
 from depthbench.errors import InputError
+from depthbench.expand import matched_shape
 from depthbench.ledger import forward_flops_per_token
 from depthbench.model.decoder import Decoder
-from depthbench.plan import PlannedCell, matched_shape, matmul_rate, plan
+from depthbench.plan import PlannedCell, matmul_rate, plan
 from depthbench.suite import Suite
 
 TOKENS_A_STEP = 4 * 64
@@ -183,7 +184,7 @@ def test_a_column_too_coarse_to_match_is_refused() -> None:
 def test_a_ladder_of_totals_is_refused_with_another_vocabulary() -> None:
     """The 400m ladder is matched with 50,280 types; 4,096 leave the widest shape 21 % short."""
     given = suite(ladder="400m", budget={"tokens_per_parameter": 1})
-    with pytest.raises(InputError, match=r"400m.*50,280.*L16.*allowed 3\.0%"):
+    with pytest.raises(InputError, match=r"400m.*50,280.*L16.*3\.0% is allowed"):
         plan(given, CORPUS.model_copy(update={"vocab_size": 4096}))
     assert plan(given, CORPUS.model_copy(update={"vocab_size": 50_280})).cells
     near = plan(given, CORPUS.model_copy(update={"vocab_size": 50_257})).cells

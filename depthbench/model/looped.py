@@ -6,6 +6,7 @@ without gradients; e keeps its own through the loops that have them.
 """
 
 from contextlib import nullcontext
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,43 +52,65 @@ class Part(nn.Module):
         return run_blocks(self.placed[time], self.blocks, x_BTD, seq, cache)
 
 
+class Core(Part):
+    """The blocks that are looped, between the injection and the norm of a loop."""
+
+    def __init__(
+        self, shape: Shape, design: Design, times: int, injection: Literal["linear", "add", "none"]
+    ) -> None:
+        super().__init__(shape, design, times)
+        self.how = injection
+        self.injection = Injection(shape.d_model) if injection == "linear" else None
+        self.norm = RMSNorm(shape.d_model, design.stack.norm_eps)
+
+    def injected(self, e_BTD: Tensor, s_BTD: Tensor) -> Tensor:
+        """What the first block starts from."""
+        if self.injection is not None:
+            u_BTD: Tensor = self.injection(e_BTD, s_BTD)
+            return u_BTD
+        return e_BTD + s_BTD if self.how == "add" else s_BTD
+
+    def loop(
+        self, e_BTD: Tensor, s_BTD: Tensor, seq: CausalSequence, cache: Cache | None, time: int
+    ) -> Tensor:
+        """s after one loop."""
+        x_BTD = self(self.injected(e_BTD, s_BTD), seq, cache, time)
+        after_BTD: Tensor = self.norm(x_BTD)
+        return after_BTD
+
+
 class LoopedDecoder(LanguageModel):
-    """Decoder whose core is run `loop.forward` times, with gradients the last `loop.backward`."""
+    """Decoder whose core is run `loop.forward` times, with gradients the last `loop.backward`.
+
+    Untied, every loop has a core of its own: the control that sharing is compared with.
+    """
 
     def __init__(
         self, shape: Shape, vocab_size: int, parts: dict[str, Design], loop: CoreLoop
     ) -> None:
-        eps = parts["core"].stack.norm_eps
+        eps = next(iter(parts.values())).stack.norm_eps
         super().__init__(shape, vocab_size, eps)
         self.loop = loop
-        times = {"core": loop.forward}
-        self.parts = nn.ModuleDict(
-            {name: Part(shape, design, times.get(name, 1)) for name, design in parts.items()}
-        )
+        times = loop.forward // loop.num_cores
+        self.prelude = Part(shape, parts["prelude"]) if "prelude" in parts else None
         self.prelude_norm = RMSNorm(shape.d_model, eps)
-        self.core_norm = RMSNorm(shape.d_model, eps)
-        self.injection = Injection(shape.d_model) if loop.injection == "linear" else None
+        self.cores = nn.ModuleList(
+            Core(shape, parts[name], times, loop.injection) for name in loop.core_names
+        )
+        self.coda = Part(shape, parts["coda"]) if "coda" in parts else None
+
+    def core_at(self, t: int) -> tuple[Core, int]:
+        """The core that loop t runs, and how often it was run before."""
+        time, which = divmod(t, self.loop.num_cores)
+        return cast(Core, self.cores[which]), time
 
     def read(self, x_BTD: Tensor, seq: CausalSequence, cache: Cache | None) -> Tensor:
-        if "prelude" in self.parts:
-            x_BTD = self.parts["prelude"](x_BTD, seq, cache)
+        if self.prelude is not None:
+            x_BTD = self.prelude(x_BTD, seq, cache)
         e_BTD = s_BTD = self.prelude_norm(x_BTD)
         for t in range(self.loop.forward):
-            cut = t < self.loop.forward - self.loop.backward
-            with torch.no_grad() if cut else nullcontext():
-                x_BTD = self.parts["core"](self._injected(e_BTD, s_BTD), seq, cache, t)
-                s_BTD = self.core_norm(x_BTD)
-        if "coda" in self.parts:
-            s_BTD = self.parts["coda"](s_BTD, seq, cache)
-        last_BTD: Tensor = s_BTD
+            core, time = self.core_at(t)
+            with torch.no_grad() if t < self.loop.num_cut else nullcontext():
+                s_BTD = core.loop(e_BTD, s_BTD, seq, cache, time)
+        last_BTD: Tensor = s_BTD if self.coda is None else self.coda(s_BTD, seq, cache)
         return last_BTD
-
-    def _injected(self, e_BTD: Tensor, s_BTD: Tensor) -> Tensor:
-        match self.loop.injection:
-            case "linear":
-                u_BTD: Tensor = self.injection(e_BTD, s_BTD)  # type: ignore[misc]
-                return u_BTD
-            case "add":
-                return e_BTD + s_BTD
-            case "none":
-                return s_BTD

@@ -1,5 +1,6 @@
 """Prelude, core and coda, against the loop written out, in float64."""
 
+import re
 from typing import Any
 
 import pytest
@@ -34,14 +35,14 @@ def looped(
 def written_out(model: LoopedDecoder, tokens: Tensor, num_cut: int) -> Tensor:
     """Logits with every loop under autograd and s detached after the first `num_cut`."""
     seq = model.sequence(tokens.shape[1])
-    core = model.parts["core"]
-    e = s = model.prelude_norm(model.parts["prelude"](model.embedding(tokens), seq))
+    core = model.cores[0]
+    e = s = model.prelude_norm(model.prelude(model.embedding(tokens), seq))
     for t in range(model.loop.forward):
-        u = torch.cat((e, s), -1) @ model.injection.weight.T
-        s = model.core_norm(core(u, seq, None, t))
+        u = torch.cat((e, s), -1) @ core.injection.weight.T
+        s = core.norm(core(u, seq, None, t))
         if t == num_cut - 1:
             s = s.detach()
-    return model.head(model.final_norm(model.parts["coda"](s, seq)))
+    return model.head(model.final_norm(model.coda(s, seq)))
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -60,33 +61,30 @@ def test_truncated_gradients_are_those_with_s_detached(design, backward) -> None
     differs = max(relative(found[name], full[name]) for name in found)
     assert (differs > 1e-3) == (backward < 4)
     # The prelude learns through e, whatever is cut.
-    assert all(g.abs().max() > 0 for name, g in found.items() if ".prelude." in name)
+    assert all(g.abs().max() > 0 for name, g in found.items() if name.startswith("prelude."))
 
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_tied_is_untied_and_shared_gradients_are_sums(design) -> None:
     """One core run three times against three cores with the same weights."""
-    model = looped(design, forward=3)
+    model, copies = looped(design, forward=3), looped(design, forward=3, tied=False)
     perturb(model, 0.1)
+    weights = model.state_dict()
+    copies.load_state_dict({name: weights[tied_name(name)] for name in copies.state_dict()})
     tokens = tokens_of()
-    seq = model.sequence(tokens.shape[1])
-    cores = [looped(design, forward=3).parts["core"] for _ in range(3)]
-    for core in cores:
-        core.load_state_dict(model.parts["core"].state_dict())
-    e = s = model.prelude_norm(model.parts["prelude"](model.embedding(tokens), seq))
-    for t, core in enumerate(cores):
-        s = model.core_norm(core(model.injection(e, s), seq, None, t))
-    untied = model.head(model.final_norm(model.parts["coda"](s, seq)))
-    tied = model.logits(tokens)
+    tied, untied = model.logits(tokens), copies.logits(tokens)
     assert relative(tied, untied) < 1e-12
     direction = torch.linspace(-1, 1, VOCAB, dtype=torch.float64)
     shared = gradients((tied * direction).sum(), model)
-    copies = [p for core in cores for p in core.parameters()]
-    found = torch.autograd.grad((untied * direction).sum(), copies)
-    names = [name for name, _ in cores[0].named_parameters()]
-    for i, name in enumerate(names):
-        total = sum(found[i + t * len(names)] for t in range(3))
-        assert relative(shared[f"parts.core.{name}"], total) < 1e-10, name
+    found = gradients((untied * direction).sum(), copies)
+    for name, gradient in shared.items():
+        total = sum(g for other, g in found.items() if tied_name(other) == name)
+        assert relative(gradient, total) < 1e-10, name
+
+
+def tied_name(name: str) -> str:
+    """Of a parameter of any copy, that of the core which loops share."""
+    return re.sub(r"^cores\.\d+\.", "cores.0.", name)
 
 
 @pytest.mark.parametrize("design", residuals.names())
@@ -106,7 +104,7 @@ def test_equality_at_initialisation_holds_in_a_loop(design) -> None:
 def test_the_first_input_of_the_core_is_e() -> None:
     model = looped("pre-ln")
     e, s = (torch.randn(2, 3, 16, dtype=torch.float64) for _ in range(2))
-    assert torch.equal(model.injection(e, s), e)
+    assert torch.equal(model.cores[0].injection(e, s), e)
 
 
 def test_depth_goes_on_counting_through_the_loops() -> None:
@@ -114,12 +112,12 @@ def test_depth_goes_on_counting_through_the_loops() -> None:
     model = looped("lns")
     ones = torch.ones(1, 1, 16, dtype=torch.float64)
     found = []
-    for part in model.parts.values():
+    for part in (model.prelude, *model.cores, model.coda):
         for design in part.placed:
             for k in range(0, design.stack.num_sublayers, 2):
                 found.append(design.read(k, k, (ones,))[0][0, 0, 0].item() ** -2)
     assert found == pytest.approx(list(range(1, 11)))
-    deep, keel, loop = (looped(n).parts["core"].design for n in ("deepnorm", "keel", "deeploop"))
+    deep, keel, loop = (looped(n).cores[0].design for n in ("deepnorm", "keel", "deeploop"))
     assert (deep.alpha, keel.alpha) == pytest.approx((20**0.25, 20.0))
     assert (loop.alpha, loop.beta) == pytest.approx((20**0.5, 80**-0.5))
 
@@ -172,6 +170,7 @@ def test_compiled_is_eager_in_one_graph(design) -> None:
         ({"forward": 2, "backward": 3}, "backward = 3 is more than forward = 2"),
         ({"forward": 0}, "greater than or equal to 1"),
         ({"forward": 2, "backward": 0}, "greater than or equal to 1"),
+        ({"forward": 3, "backward": 2, "tied": False}, "the first cores would never learn"),
         ({"forward": 2, "injection": "multiply"}, "'linear', 'add' or 'none'"),
     ],
 )
