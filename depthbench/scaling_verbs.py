@@ -21,7 +21,11 @@ def _scaling() -> None:
 @scaling_app.command("fit")
 def fit_law(
     rows: Annotated[
-        Path, typer.Argument(help="CSV or parquet with N_once, N_rec, T, B, D, loss, maybe seed.")
+        Path,
+        typer.Argument(
+            help="A folder of cells, or CSV or parquet with N_once, N_rec, T, B, D, loss, maybe "
+            "seed."
+        ),
     ],
     form: Annotated[
         Literal["exponential", "iso-depth", "free"], typer.Option(help="The form of g(T, B).")
@@ -54,8 +58,8 @@ def fit_law(
     print()
     print_table("what loops are worth", document["g"], _WORTHS)
     print()
-    if left_out:
-        print(f"left out, not done: {left_out} rows")
+    for reason, num in left_out.items():
+        print(f"left out: {num} rows, {reason}")
     for warning in found.warnings:
         print(f"warning: {warning}")
     print(f"noise {found.noise:.2%}; {found.num_agreeing} of {starts} starts agree")

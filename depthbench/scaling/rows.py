@@ -1,7 +1,9 @@
-"""Runs to fit a law to: a CSV or parquet file with one row a run."""
+"""Runs to fit a law to: a CSV or parquet file with one row a run, or a folder of cells."""
 
 import csv
+import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -60,24 +62,26 @@ class Runs:
         return {name: (float(v.min()), float(v.max())) for name, v in known.items()}
 
 
-def read_runs(path: Path, design: str | None = None) -> tuple[Runs, int]:
-    """The runs in `path`, and how many rows were left out because their status is not `done`.
+def read_runs(path: Path, design: str | None = None) -> tuple[Runs, dict[str, int]]:
+    """The runs in `path`, and how many rows were left out for which reason.
 
-    Other columns are ignored, but for `seed`, which makes two rows with equal numbers two runs, and
-    `design`: a law is of one design. Raises `InputError` with file, line and reason.
+    Left out are rows whose status is not `done` and, where there is a column `loop`, those without
+    a loop or with an untied one: controls that say nothing of g. Other columns are ignored, but for
+    `seed`, which makes two rows with equal numbers two runs, and `design`: a law is of one design.
+    Raises `InputError` with file, line and reason.
     """
-    read = _parquet if path.suffix == ".parquet" else _csv
+    read = _cells if path.is_dir() else _parquet if path.suffix == ".parquet" else _csv
     kept: list[dict[str, float]] = []
     seen: dict[tuple[Any, ...], str] = {}
     found_designs: set[str] = set()
-    left_out = 0
+    left_out: Counter[str] = Counter()
     for place, row in read(path):
         if "design" in row:
             found_designs.add(str(row["design"]))
             if design is not None and str(row["design"]) != design:
                 continue
-        if row.get("status", "done") != "done":
-            left_out += 1
+        if reason := _left_out(row, place):
+            left_out[reason] += 1
             continue
         numbers = _checked(row, place)
         twin = (*numbers.values(),) if "seed" not in row else _design_of(numbers, row["seed"])
@@ -89,9 +93,25 @@ def read_runs(path: Path, design: str | None = None) -> tuple[Runs, int]:
         kept.append(numbers)
     _one_design(path, found_designs, design)
     if not kept:
-        raise InputError(f"{path} has no finished run: a fit needs some")
+        reasons = "".join(f", {num} left out ({reason})" for reason, num in left_out.items())
+        raise InputError(f"{path} has no run to fit{reasons}: a fit needs finished runs with loops")
     columns = (np.array([row[name] for row in kept]) for name in COLUMNS)
-    return Runs(*columns), left_out
+    return Runs(*columns), dict(left_out)
+
+
+def _left_out(row: Row, place: str) -> str | None:
+    if row.get("status", "done") != "done":
+        return "not done"
+    if "loop" not in row:
+        return None
+    loop = row["loop"]
+    if not isinstance(loop, str) or not loop:  # missing values of a table are no strings
+        return "a control without a loop"
+    try:
+        tied = json.loads(loop).get("tied", True)
+    except (ValueError, AttributeError):
+        raise InputError(f"{place}: loop = {loop!r} is not the JSON of a loop") from None
+    return None if tied else "a control whose loop is untied"
 
 
 def _design_of(numbers: Mapping[str, float], seed: object) -> tuple[Any, ...]:
@@ -165,3 +185,10 @@ def _parquet(path: Path) -> Iterator[tuple[str, Row]]:
     _require(path, list(frame.columns))
     for number, record in enumerate(frame.to_dict("records"), 1):
         yield f"{path}, row {number}", {str(name): value for name, value in record.items()}
+
+
+def _cells(path: Path) -> Iterator[tuple[str, Row]]:
+    from depthbench.store import cell_folders, rows
+
+    for record in rows(cell_folders(path)).to_dict("records"):
+        yield str(record["path"]), {str(name): value for name, value in record.items()}

@@ -1,9 +1,14 @@
 """Reading runs, and refusing what cannot be one."""
 
+import json
+
 import pandas as pd
 import pytest
 
+from depthbench.config import CellConfig
 from depthbench.errors import InputError
+from depthbench.folder import CellFolder
+from depthbench.ledger import ledger
 from depthbench.scaling import read_runs
 
 HEADER = "N_once,N_rec,T,B,D,loss,seed"
@@ -19,7 +24,7 @@ def file_of(tmp_path, *lines, header=HEADER):
 def test_numbers_arrive(tmp_path) -> None:
     path = file_of(tmp_path, GOOD, "1e5,2e5,2,1,1000000,4.5,2", "5e4,1e5,1,1,2e6,4.75,1")
     runs, left_out = read_runs(path)
-    assert left_out == 0
+    assert left_out == {}
     assert runs.N_once.tolist() == [1e5, 1e5, 5e4]
     assert runs.N_rec.tolist() == [2e5, 2e5, 1e5]
     assert runs.D.tolist() == [1e6, 1e6, 2e6]
@@ -89,11 +94,67 @@ def test_a_seed_makes_equal_rows_two_runs_and_may_not_come_twice(tmp_path) -> No
 
 def test_runs_that_did_not_finish_are_left_out_and_counted(tmp_path) -> None:
     header = HEADER + ",status"
-    path = file_of(tmp_path, GOOD + ",done", "1e5,2e5,1,1,1e6,,1,failed", header=header)
+    path = file_of(tmp_path, GOOD + ",done", "1e5,2e5,1,1,1e6,,2,failed", header=header)
     runs, left_out = read_runs(path)
-    assert (len(runs), left_out) == (1, 1)
-    with pytest.raises(InputError, match="no finished run"):
-        read_runs(file_of(tmp_path, "1e5,2e5,1,1,1e6,,1,failed", header=header))
+    assert (len(runs), left_out) == (1, {"not done": 1})
+    with pytest.raises(InputError, match=r"no run to fit, 1 left out \(not done\)"):
+        read_runs(file_of(tmp_path, "1e5,2e5,1,1,1e6,,2,failed", header=header))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_controls_of_a_looped_suite_are_left_out_and_counted(tmp_path, suffix) -> None:
+    loops = ['{"layout": "prelude-core-coda", "tied": true}', '{"layout": "whole", "rounds": 2}']
+    loops += ['{"layout": "prelude-core-coda", "tied": false}', None, None]
+    frame = pd.DataFrame({"N_once": 1e5, "N_rec": 2e5, "T": 2, "B": 1, "D": 1e6, "loop": loops})
+    frame["loss"] = [4.1, 4.2, 4.3, 4.4, 4.5]
+    path = tmp_path / f"rows{suffix}"
+    frame.to_csv(path) if suffix == ".csv" else frame.to_parquet(path)
+    runs, left_out = read_runs(path)
+    assert runs.loss.tolist() == [4.1, 4.2]
+    assert left_out == {"a control whose loop is untied": 1, "a control without a loop": 2}
+
+
+def test_a_loop_that_is_no_loop_is_named(tmp_path) -> None:
+    path = file_of(tmp_path, GOOD + ",twice", header=HEADER + ",loop")
+    with pytest.raises(InputError, match="line 2: loop = 'twice' is not the JSON of a loop"):
+        read_runs(path)
+
+
+def test_a_folder_of_cells_is_read_like_its_table(tmp_path) -> None:
+    config = {
+        "suite": "unit",
+        "ladder": "inline",
+        "design": {"name": "pre-ln", "version": 1},
+        "shape": {"layers": 4, "d_model": 8, "ffn": 16, "heads": 2},
+        "corpus": {"name": "none", "hash": "aa", "tokenizer_hash": "bb", "vocab_size": 500},
+        "sequence_length": 8,
+        "batch_size": 4,
+        "micro_batch_size": 4,
+        "steps": 12,
+        "optimizer": {"learning_rate": 1e-2},
+        "evaluation": {"tokens": 64},
+        "norm_eps": 1e-6,
+        "seed": 1,
+    }
+    loop = {"layout": "prelude-core-coda", "prelude": 1, "coda": 1, "forward": 4, "backward": 2}
+    for name, own in (("looped", loop), ("plain", None)):
+        cell = CellConfig.model_validate(config | {"loop": own})
+        result = {
+            "schema": 1,
+            "status": "done",
+            "config": cell.model_dump(mode="json"),
+            "step": 12,
+            "measures": {"loss": 4.25, "bits_per_byte": 1.5},
+            "ledger": ledger(cell).as_dict(),
+        }
+        CellFolder(tmp_path / name).create(cell)
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    runs, left_out = read_runs(tmp_path)
+    block = 4 * 8 * 8 + 3 * 8 * 16 + 2 * 8
+    once, recurrent = 2 * block + 8, 2 * block + 2 * 8 * 8 + 8
+    assert runs.designs.tolist() == [[once, recurrent, 4, 2, 12 * 32]]
+    assert runs.loss.tolist() == [4.25]
+    assert left_out == {"a control without a loop": 1}
 
 
 def test_a_law_is_of_one_design(tmp_path) -> None:
