@@ -1,8 +1,9 @@
 """What a suite varies: designs, shapes, loops, seeds and budgets."""
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from depthbench.config import DesignRef, Frozen, Loop
 from depthbench.shapes import Ladder, load_ladders
@@ -113,6 +114,36 @@ class Budget(Frozen):
                 "--set 'budget={flops: 1e13}'"
             )
         return self
+
+
+class Tune(Frozen):
+    """How peak learning rates are found: the same grid for every design, at some of the shapes.
+
+    `rates` is geometric. A design whose best rate is the outermost gets up to `extensions` further
+    ones on that side. `budget`: of tuning cells, if it is not the suite's.
+    """
+
+    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=3)
+    layers: tuple[int, ...] = Field(min_length=1, description="shapes of the ladder, by depth")
+    seeds: Seeds
+    extensions: int = Field(4, ge=0)
+    budget: Budget | None = None
+
+    @field_validator("rates")
+    @classmethod
+    def _geometric(cls, rates: tuple[float, ...]) -> tuple[float, ...]:
+        factors = [high / low for low, high in pairwise(rates)]
+        if min(factors) <= 1 or max(factors) > 1.01 * min(factors) or max(factors) > 2.001:
+            raise ValueError(
+                f"{list(rates)} is not a geometric grid of factor 2 or finer: give ascending rates "
+                "with the same ratio, as in 7.5e-4, 1.5e-3, 3e-3"
+            )
+        return rates
+
+    @property
+    def factor(self) -> float:
+        """Between neighbouring rates."""
+        return float((self.rates[-1] / self.rates[0]) ** (1 / (len(self.rates) - 1)))
 
 
 class Also(Frozen):

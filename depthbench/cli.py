@@ -96,7 +96,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the cells of a suite with parameters, FLOPs, time and disk. Runs nothing."""
-    from depthbench import corpora, listings
+    from depthbench import corpora, listings, tuning
     from depthbench import plan as planning
     from depthbench.progress import clock
     from depthbench.suite import load_suite
@@ -105,7 +105,8 @@ def plan(
     loaded = load_suite(suite, overrides or ())
     prepared = corpora.prepared_ref(loaded.corpus, loaded.local)
     known = prepared or corpora.declared_ref(loaded.corpus, loaded.local)
-    cells = listings.cells(planning.plan(loaded, known))
+    tried = tuning.first_cells(loaded, known) if loaded.tune else []
+    cells = listings.cells([*planning.estimate(tried).cells, *planning.plan(loaded, known).cells])
     total = listings.total(cells, jobs)
     if as_json:
         print_json({"suite": loaded.name, "cells": cells, "total": total})
@@ -116,6 +117,11 @@ def plan(
         f"on this machine, at most {size(total['disk_bytes'])} of disk, and "
         f"{size(total['largest_memory_bytes'])} of memory for the largest cell"
     )
+    if tried:
+        print(
+            f"{len(tried)} of them look for learning rates, and more where the best is the "
+            "outermost; the others will have what these find."
+        )
     if prepared is None:
         print(f"Corpus {loaded.corpus} is not prepared yet: run prepares it first.")
 
@@ -129,22 +135,12 @@ def run(
     out: Annotated[Path, typer.Option(help="Results go to OUT/<suite>.")] = Path("runs"),
 ) -> None:
     """Run the cells of a suite that are not finished. Typed again, it goes on."""
-    from depthbench import corpora, domains, matrix
-    from depthbench import plan as planning
+    from depthbench.run import run_suite
     from depthbench.suite import load_suite
 
     load_plugins(plugin)
     loaded = load_suite(suite, overrides or ())
-    source, local = loaded.corpus, loaded.local
-    known = corpora.prepared_ref(source, local) or corpora.declared_ref(source, local)
-    planned = planning.plan(loaded, known)  # what cannot work is refused before anything is written
-    with bars() as tell:
-        corpus = corpora.prepare_ref(source, local, tell)
-        if loaded.measures.domains:
-            domains.prepare(False, loaded.measures.domains, progress=tell)
-    if corpus != known:
-        planned = planning.plan(loaded, corpus)
-    if matrix.run(planned.cells, out / loaded.name, jobs, plugin or (), Console()):
+    if run_suite(loaded, out / loaded.name, jobs, plugin or (), Console()):
         raise typer.Exit(EXIT_FAILED)
 
 

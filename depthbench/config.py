@@ -196,11 +196,24 @@ class Measures(Frozen):
     )
 
 
+class Tuned(Frozen):
+    """Where a learning rate comes from: the rates that were tried, on seeds that are not scored.
+
+    `edge`: the best of them was the outermost. `interpolated`: between the shapes that were tuned.
+    """
+
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    edge: bool
+    interpolated: bool
+
+
 class CellConfig(Frozen):
     """One training run. `steps * batch_size * sequence_length` tokens are seen."""
 
     suite: str
     ladder: str
+    role: Literal["scored", "tuning"] = "scored"
     design: DesignRef
     shape: Shape
     match: Match = "shape"
@@ -212,6 +225,7 @@ class CellConfig(Frozen):
     steps: int = Field(ge=1)
     budget: Literal["tokens", "flops"] = "tokens"
     optimizer: Optimizer
+    tuned: Tuned | None = None
     evaluation: Evaluation
     measures: Measures = Measures()
     norm_eps: float = Field(gt=0)
@@ -244,9 +258,10 @@ class CellConfig(Frozen):
         return self.steps * self.tokens_per_step
 
     def digest(self) -> str:
-        """16 hex digits that name this experiment: all but what is measured afterwards."""
+        """16 hex digits that name this experiment: all but its measures and how it was tuned."""
         absent = {"loop"} if self.loop is None else set()
-        training = self.model_dump(exclude={"measures"} | absent)
+        absent |= {"role"} if self.role == "scored" else set()
+        training = self.model_dump(exclude={"measures", "tuned"} | absent)
         canonical = json.dumps(training, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 

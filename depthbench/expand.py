@@ -1,8 +1,9 @@
 """From a suite to the configs of its cells. Nothing is run or written."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Literal
 
-from depthbench.config import CellConfig, CoreLoop, CorpusRef, DesignRef, Loop, Shape
+from depthbench.config import CellConfig, CoreLoop, CorpusRef, DesignRef, Loop, Shape, Tuned
 from depthbench.designs import lay_out_parts
 from depthbench.errors import InputError
 from depthbench.inputs import validated
@@ -13,11 +14,17 @@ from depthbench.suite import Suite
 TOTAL_TOLERANCE = 0.005
 
 
-def expand(suite: Suite, corpus: CorpusRef) -> list[CellConfig]:
+Chosen = Callable[[DesignRef, Loop | None, int], tuple[float, Tuned | None]]
+
+
+def expand(suite: Suite, corpus: CorpusRef, chosen: Chosen | None = None) -> list[CellConfig]:
     """Cells by part of the suite, shape, design, loop and seed, each followed by its controls.
 
-    A cell that is asked for twice is there once. Raises `InputError` for what cannot match.
+    A cell that is asked for twice is there once. `chosen` gives the learning rate of a design in a
+    loop at a depth, and where it comes from; by default the suite's. Raises `InputError` for what
+    cannot match.
     """
+    rates = chosen or (lambda design, loop, layers: (suite.rate_for(design.name), None))
     found: dict[str, CellConfig] = {}
     for part in suite.parts():
         _check_vocabulary(part, corpus)
@@ -25,7 +32,9 @@ def expand(suite: Suite, corpus: CorpusRef) -> list[CellConfig]:
             for design in part.designs:
                 for loop in part.loops:
                     for seed in part.seeds:
-                        cell = _config(part, corpus, design, shape, loop, seed)
+                        rate, tuned = rates(design, loop, shape.layers)
+                        cell = cell_config(part, corpus, design, shape, loop, seed, rate=rate)
+                        cell = cell.model_copy(update={"tuned": tuned})
                         controls = _controls(part, corpus, cell, shape)
                         found |= {config.digest(): config for config in (cell, *controls)}
     return list(found.values())
@@ -35,23 +44,29 @@ def _controls(
     suite: Suite, corpus: CorpusRef, cell: CellConfig, shape: Shape
 ) -> Iterator[CellConfig]:
     """What the suite compares a looped cell with: stacks that share no weights between visits."""
-    loop, design, seed = cell.loop, cell.design, cell.seed
+    loop = cell.loop
     if loop is None or loop.forward == 1:
         return
+
+    def without_sharing(blocks: Shape, control: Loop | None) -> CellConfig:
+        rate = cell.optimizer.learning_rate
+        config = cell_config(suite, corpus, cell.design, blocks, control, cell.seed, rate=rate)
+        return config.model_copy(update={"tuned": cell.tuned})
+
     deep = shape.model_copy(update={"layers": loop.executed_blocks(shape.layers)})
     if "equal-parameters" in suite.controls:
-        yield _config(suite, corpus, design, shape, None, seed)
+        yield without_sharing(shape, None)
     if "equal-flops" in suite.controls:
-        control = _config(suite, corpus, design, deep, None, seed)
+        control = without_sharing(deep, None)
         costs = ledger(control).train_flops_per_token * control.tokens_per_step
         steps = max(1, int(ledger(cell).total_flops // costs))
         yield control.model_copy(update={"steps": steps})
     if "untied" in suite.controls:
         if isinstance(loop, CoreLoop):
             untied = loop.model_copy(update={"tied": False, "backward": loop.forward})
-            yield _config(suite, corpus, design, shape, untied, seed)
+            yield without_sharing(shape, untied)
         else:
-            yield _config(suite, corpus, design, deep, None, seed)
+            yield without_sharing(deep, None)
 
 
 def matched_shape(
@@ -93,20 +108,25 @@ def _check_vocabulary(suite: Suite, corpus: CorpusRef) -> None:
             )
 
 
-def _config(
+def cell_config(
     suite: Suite,
     corpus: CorpusRef,
     design: DesignRef,
     shape: Shape,
     loop: Loop | None,
     seed: int,
+    *,
+    rate: float,
+    role: Literal["scored", "tuning"] = "scored",
 ) -> CellConfig:
+    """The config of one cell with the suite's budget; a cell for tuning measures nothing else."""
     matched = shape
     if suite.match == "total":
         matched = matched_shape(design, shape, corpus.vocab_size, suite.norm_eps, loop)
     fields = {
         "suite": suite.name,
         "ladder": suite.ladder.name,
+        "role": role,
         "design": design,
         "shape": matched,
         "match": suite.match,
@@ -117,9 +137,9 @@ def _config(
         "micro_batch_size": suite.micro_batch_size,
         "steps": 1,
         "budget": "flops" if suite.budget.flops is not None else "tokens",
-        "optimizer": suite.optimizer_for(design.name),
+        "optimizer": {**suite.optimizer.model_dump(), "learning_rate": rate},
         "evaluation": suite.evaluation,
-        "measures": suite.measures,
+        "measures": suite.measures if role == "scored" else {},
         "norm_eps": suite.norm_eps,
         "precision": suite.precision,
         "device": suite.device,

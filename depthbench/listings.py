@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from depthbench.progress import clock, time_left
 
 if TYPE_CHECKING:
-    from depthbench.plan import Plan
+    from depthbench.plan import PlannedCell
 
 Kind = Literal["designs", "ladders", "suites", "corpora"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -91,11 +91,13 @@ def corpora() -> list[Record]:
     ]
 
 
-def cells(plan: "Plan") -> list[Record]:
-    """The cells of a plan with what each costs."""
+def cells(planned: Sequence["PlannedCell"]) -> list[Record]:
+    """Cells with what each costs."""
     return [
         {
             "cell": cell.config.folder_name(),
+            "role": cell.config.role,
+            "learning_rate": cell.config.optimizer.learning_rate,
             "design": cell.config.design.name,
             "options": cell.config.design.options,
             **cell.config.shape.model_dump(),
@@ -110,7 +112,7 @@ def cells(plan: "Plan") -> list[Record]:
             "memory_bytes": cell.memory_bytes,
             "disk_bytes": cell.disk_bytes,
         }
-        for cell in plan.cells
+        for cell in planned
     ]
 
 
@@ -186,6 +188,7 @@ COLUMNS: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
         "layers × width": lambda cell: f"{cell['layers']} × {cell['d_model']}",
         "ffn": itemgetter("ffn"),
         "loop": _loop,
+        "rate": lambda cell: f"{cell['learning_rate']:.3g}",
         "seed": itemgetter("seed"),
         "parameters": itemgetter("parameters"),
         "backbone": itemgetter("backbone"),

@@ -1,6 +1,7 @@
 """A suite as the list of its cells, with what each will cost. Nothing is run or written."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -8,7 +9,7 @@ import torch
 
 from depthbench import ledger
 from depthbench.config import CellConfig, CorpusRef
-from depthbench.expand import expand
+from depthbench.expand import Chosen, expand
 from depthbench.suite import Suite
 
 # Of a large matrix product's rate: what training at CPU sizes reaches, and how much slower than
@@ -30,14 +31,19 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells of a suite, in the order of `expand`."""
+    """Cells in the order of `expand`."""
 
     cells: list[PlannedCell]
 
 
-def plan(suite: Suite, corpus: CorpusRef) -> Plan:
-    """What every cell will cost. Raises `InputError` for what cannot match."""
-    return Plan([_planned(config) for config in expand(suite, corpus)])
+def plan(suite: Suite, corpus: CorpusRef, chosen: Chosen | None = None) -> Plan:
+    """What every cell will cost, `chosen` as in `expand`. Raises `InputError` as that does."""
+    return estimate(expand(suite, corpus, chosen))
+
+
+def estimate(configs: Iterable[CellConfig]) -> Plan:
+    """What these cells will cost."""
+    return Plan([_planned(config) for config in configs])
 
 
 def _planned(config: CellConfig) -> PlannedCell:

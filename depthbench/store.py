@@ -27,7 +27,7 @@ def _columns(kind: str, names: str) -> dict[str, str]:
 
 
 COLUMNS: dict[str, str] = {
-    **_columns(TEXT, "suite cell path copies digest design"),
+    **_columns(TEXT, "suite role cell path copies digest design"),
     **_columns(WHOLE, "design_version"),
     **_columns(TEXT, "options ladder loop"),
     **_columns(WHOLE, "layers d_model ffn heads kv_heads"),
@@ -35,6 +35,8 @@ COLUMNS: dict[str, str] = {
     **_columns(TEXT, "match"),
     **_columns(WHOLE, "seed"),
     **_columns(REAL, "learning_rate"),
+    **_columns("boolean", "rate_at_edge"),
+    **_columns(TEXT, "tuned"),
     **_columns(WHOLE, "sequence_length batch_size steps tokens"),
     **_columns(TEXT, "budget precision recipe corpus corpus_hash tokenizer_hash evaluation"),
     **_columns(TEXT, "domains"),
@@ -239,6 +241,13 @@ def _read(
     return None
 
 
+def records(folders: Iterable[Path]) -> list[Record]:
+    """The rows as plain values, None where there is none."""
+    plain = rows(folders).astype(object)
+    plain = plain.where(plain.notna(), None)
+    return [{str(name): value for name, value in row.items()} for row in plain.to_dict("records")]
+
+
 def _of_config(config: CellConfig) -> Record:
     evaluated = {"tokens": config.evaluation.tokens}
     recipe = config.optimizer.model_dump(exclude={"learning_rate"}) | {"norm_eps": config.norm_eps}
@@ -247,6 +256,9 @@ def _of_config(config: CellConfig) -> Record:
         **{name: getattr(config, name) for name in plain},
         **config.shape.model_dump(),
         "suite": config.suite,
+        "role": config.role,
+        "rate_at_edge": config.tuned.edge if config.tuned else None,
+        "tuned": config.tuned.model_dump_json() if config.tuned else None,
         "digest": config.digest(),
         "design": config.design.name,
         "design_version": config.design.version,

@@ -8,13 +8,12 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from depthbench.assets import asset
-from depthbench.axes import Also, Budget, Control, Designs, Loops, NamedLadder, Seeds
+from depthbench.axes import Also, Budget, Control, Designs, Loops, NamedLadder, Seeds, Tune
 from depthbench.config import (
     Evaluation,
     Frozen,
     Match,
     Measures,
-    Optimizer,
     OptimizerRecipe,
     Precision,
 )
@@ -62,7 +61,8 @@ class Suite(Frozen):
     batch_size: int = Field(ge=1, description="sequences per optimiser step")
     micro_batch_size: int = Field(default_factory=lambda data: data["batch_size"], ge=1)
     budget: Budget
-    learning_rate: LearningRates
+    learning_rate: LearningRates | None = None
+    tune: Tune | None = Field(None, description="instead of learning_rate: how to find them")
     optimizer: OptimizerRecipe = OptimizerRecipe()
     seeds: Seeds
     evaluation: Evaluation = Field(
@@ -110,16 +110,42 @@ class Suite(Frozen):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _one_source_of_rates(self) -> Self:
+        if (self.learning_rate is None) == (self.tune is None):
+            given = "neither" if self.tune is None else "both"
+            raise ValueError(f"give learning_rate or tune; given: {given}")
+        return self
+
+    @model_validator(mode="after")
+    def _can_tune(self) -> Self:
+        if self.tune is None:
+            return self
+        if scored := sorted({*self.tune.seeds} & {seed for p in self.parts() for seed in p.seeds}):
+            raise ValueError(
+                f"tune.seeds has {scored[0]}, which is scored too: tune on other seeds, or the "
+                "scores are those of the best of several tries"
+            )
+        depths = [shape.layers for shape in self.ladder.shapes]
+        for layers in self.tune.layers:
+            if depths.count(layers) != 1:
+                raise ValueError(
+                    f"tune.layers has {layers}, and ladder {self.ladder.name} has "
+                    f"{depths.count(layers)} shapes of that depth: choose among {depths}"
+                )
+        return self
+
     def parts(self) -> list[Self]:
         """This suite without `also`, and every part of it with its own axes in their place."""
         changes = [dict[str, object](), *(also.axes() for also in self.also)]
         return [self.model_copy(update={"also": ()} | change) for change in changes]
 
-    def optimizer_for(self, design: str) -> Optimizer:
-        """The recipe with the peak learning rate of `design`."""
-        rates = self.learning_rate
-        rate = rates.designs.get(design, rates.default)
-        return Optimizer(**self.optimizer.model_dump(), learning_rate=rate)
+    def rate_for(self, design: str) -> float:
+        """The peak learning rate of `design`; before tuning, the middle of the grid."""
+        if self.tune is not None:
+            return self.tune.rates[len(self.tune.rates) // 2]
+        assert self.learning_rate is not None, "checked when the suite was read"
+        return self.learning_rate.designs.get(design, self.learning_rate.default)
 
 
 def suite_names() -> list[str]:

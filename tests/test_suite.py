@@ -50,7 +50,7 @@ def test_what_is_left_out_has_the_protocols_values(load) -> None:
     assert suite.micro_batch_size == suite.batch_size == 4
     assert suite.norm_eps == suite.ladder.norm_eps == 1e-10
     assert isinstance(suite.evaluation, Evaluation)
-    optimizer = suite.optimizer_for("pre-ln")
+    optimizer = suite.optimizer
     assert (optimizer.beta1, optimizer.beta2, optimizer.eps) == (0.9, 0.95, 1e-8)
     assert (optimizer.weight_decay, optimizer.clip) == (0.1, 1.0)
     assert (optimizer.warmup_fraction, optimizer.final_fraction) == (0.1, 0.1)
@@ -63,8 +63,8 @@ def test_the_paper_ladders_bring_their_epsilon(load) -> None:
 
 def test_a_design_has_the_learning_rate_that_was_tuned_for_it(load) -> None:
     suite = load("designs=[pre-ln, keel]", "learning_rate.designs.keel=2e-3")
-    assert suite.optimizer_for("pre-ln").learning_rate == 1e-3
-    assert suite.optimizer_for("keel").learning_rate == 2e-3
+    assert suite.rate_for("pre-ln") == 1e-3
+    assert suite.rate_for("keel") == 2e-3
 
 
 def test_a_design_is_resolved_to_version_and_departing_options(load) -> None:
