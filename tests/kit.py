@@ -8,15 +8,21 @@ from depthbench.data import Corpus, LocalOptions, open_corpus, prepare
 
 
 def tiny_corpus(folder: Path, words: str, num: int = 120, vocab_size: int = 280) -> Corpus:
-    """`num` documents made of the words, in orders that no two of them share."""
+    """The documents of `write_rows`, prepared."""
+    text = write_rows(folder, words, num)
+    options = LocalOptions(vocab_size=vocab_size, validation_share=0.2)
+    return open_corpus(prepare(text, folder / "cache", local=options))
+
+
+def write_rows(folder: Path, words: str, num: int = 120) -> Path:
+    """A file of `num` documents made of the words, in orders that no two of them share."""
     known = words.split()
     rows = (
         " ".join(known[(n * k + n) % len(known)] for k in range(30 + n % 31)) for n in range(num)
     )
     text = folder / "rows.jsonl"
     text.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    options = LocalOptions(vocab_size=vocab_size, validation_share=0.2)
-    return open_corpus(prepare(text, folder / "cache", local=options))
+    return text
 
 
 def cell_document(corpus: Corpus, design: str = "pre-ln", **changes: Any) -> dict[str, Any]:
