@@ -19,6 +19,7 @@ from depthbench.measure_verbs import (
     load_plugins,
     probe,
 )
+from depthbench.row_verbs import reproduce
 from depthbench.scaling_verbs import scaling_app
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 app.command()(probe)
 app.command("eval")(evaluate)
 app.command()(export)
+app.command()(reproduce)
 app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
 
 SuiteName = Annotated[str, typer.Argument(help="A shipped suite, or the path of a YAML file.")]

@@ -56,6 +56,7 @@ COLUMNS: dict[str, str] = {
     **_columns(WHOLE, "threads"),
     **_columns(TEXT, "platform python torch numpy depthbench git_commit"),
     **_columns("boolean", "git_dirty"),
+    **_columns(TEXT, "config"),  # all that a row needs to be run again
 }
 
 _OPEN_ENDED = ("loss/", "domain/", "domain_low/", "domain_high/", "domain_bpb/", "probe/")
@@ -242,10 +243,15 @@ def _read(
 
 
 def records(folders: Iterable[Path]) -> list[Record]:
-    """The rows as plain values, None where there is none."""
-    plain = rows(folders).astype(object)
-    plain = plain.where(plain.notna(), None)
-    return [{str(name): value for name, value in row.items()} for row in plain.to_dict("records")]
+    """The rows as plain values."""
+    return plain(rows(folders))
+
+
+def plain(frame: pd.DataFrame) -> list[Record]:
+    """Rows of a table as plain values, None where there is none."""
+    values = frame.astype(object)
+    values = values.where(values.notna(), None)
+    return [{str(name): value for name, value in row.items()} for row in values.to_dict("records")]
 
 
 def _of_config(config: CellConfig) -> Record:
@@ -280,6 +286,7 @@ def _of_config(config: CellConfig) -> Record:
         "evaluation_tokens": config.evaluation.tokens,
         "device": config.device,
         "threads": config.threads,
+        "config": config.model_dump_json(),
     }
 
 
