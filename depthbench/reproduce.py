@@ -38,7 +38,7 @@ class Reproduction:
 
 
 def choose(rows: Sequence[Record], wanted: str | None) -> Record:
-    """The finished row whose digest begins with `wanted`, or whose cell it names; of one row, it.
+    """The finished row whose digest or cell begins with `wanted`; of one row, that.
 
     Raises `InputError` if none or several are meant.
     """
@@ -46,7 +46,7 @@ def choose(rows: Sequence[Record], wanted: str | None) -> Record:
     found = [
         row
         for row in done
-        if wanted is None or row["digest"].startswith(wanted) or row["cell"] == wanted
+        if wanted is None or row["digest"].startswith(wanted) or row["cell"].startswith(wanted)
     ]
     if len(found) == 1:
         return found[0]
@@ -58,8 +58,8 @@ def choose(rows: Sequence[Record], wanted: str | None) -> Record:
         raise InputError("no row is done: only a finished run can be reproduced")
     some = ", ".join(row["cell"] for row in found[:4]) + (" …" if len(found) > 4 else "")
     raise InputError(
-        f"{len(found)} finished rows are meant ({some}): choose one with --row, by its cell or the "
-        "beginning of its digest"
+        f"{len(found)} finished rows are meant ({some}): choose one with --row, by the "
+        "beginning of its cell or digest"
     )
 
 

@@ -17,7 +17,7 @@ def reproduce(
         typer.Argument(help="A cell's folder, or a folder of cells or a report's file with --row."),
     ],
     row: Annotated[
-        str | None, typer.Option(help="The row's cell, or the beginning of its digest.")
+        str | None, typer.Option(help="The beginning of the row's cell or digest.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run goes to OUT/<cell>.")] = Path(
         "runs/reproduced"

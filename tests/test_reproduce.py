@@ -130,8 +130,9 @@ def test_what_is_meant_must_be_one_finished_row() -> None:
     assert choose([one, two], "a-L2-s1") is one
     with pytest.raises(InputError, match=r"2 finished rows are meant \(a-L2-s1, a-L2-s2\)"):
         choose([one, two], None)
-    with pytest.raises(InputError, match="2 finished rows are meant"):
-        choose([one, two], "ab")
+    for several in ("ab", "a-L2"):
+        with pytest.raises(InputError, match="2 finished rows are meant"):
+            choose([one, two], several)
     with pytest.raises(InputError, match=r"unknown row 'a-L2-s9': did you mean 'a-L2-s"):
         choose([one, two], "a-L2-s9")
     with pytest.raises(InputError, match="no row is done"):
