@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from depthbench.errors import EXIT_INTERRUPTED, EXIT_USAGE, DepthbenchError
+from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DepthbenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,8 @@ def _exit_code(error: Exception) -> int | None:
     """None for a fault of the program itself, which keeps its traceback."""
     if isinstance(error, DepthbenchError):
         return error.exit_code
+    if isinstance(error, OSError) and error.filename is not None:
+        return EXIT_FAILED  # a read-only folder, a full disk: the user's to mend
     designs = sys.modules.get("residuals.errors")  # importing it would import torch
     if designs is not None and isinstance(error, designs.DesignError):
         return EXIT_USAGE

@@ -147,6 +147,17 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch) -> None:
     assert isinstance(call("status", ".").exception, ZeroDivisionError)
 
 
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch) -> None:
+    """Whichever verb meets it; root may write everywhere, so a file stands where a folder should."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "cell").mkdir()
+    (tmp_path / "cell" / "config.json").write_text("{}")
+    result = call("report", tmp_path, "--out", tmp_path / "file" / "deeper")
+    assert result.exit_code == 1
+    assert "Traceback" not in result.output
+    assert f"Not a directory: '{tmp_path / 'file' / 'deeper'}'" in result.stderr.replace("\n", "")
+
+
 def test_a_plugin_is_listed_and_planned(place, tmp_path, monkeypatch) -> None:
     residuals.names()  # so that the copy, which goes with this test, holds them all
     monkeypatch.setattr(residuals.registry, "_designs", dict(residuals.registry._designs))
