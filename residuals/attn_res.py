@@ -145,6 +145,12 @@ class FullAttnRes(AttnRes):
     """`h = Σ_i softmax_i(q·N(v_i)) v_i` over the embedding and every earlier sublayer's output.
 
     Queries start at zero: a mean, which the next norm makes equal to Pre-LN's sum.
+
+    In a loop a sublayer has the same query and key gain at every visit. `whole`: there are more
+    sources in every round, so the first sublayer, which sees several from the second on, has a
+    query, too.
+    Prelude–core–coda: each segment, and each loop of the core, starts anew with what it is given as
+    its only source, and ends with a read-out of its own, which the core's loops share.
     """
 
     name = "full-attnres"
@@ -161,6 +167,10 @@ class BlockAttnRes(AttnRes):
 
     Groups hold whole blocks, at most eight groups a stack: `group = 2·ceil(K/8)` sublayers unless
     given. `group = 1` is Full AttnRes. A shorter last group is read as it stands.
+
+    In a loop queries, sources and read-outs are as in Full AttnRes, and groups are of visits, which
+    may go on from one round into the next. The default counts K·R blocks in the `whole` layout, and
+    in prelude–core–coda those of one run of the segment; no group reaches across its finish.
     """
 
     name = "block-attnres"

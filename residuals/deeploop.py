@@ -14,6 +14,10 @@ class DeepLoop(InnerOuterNorm):
 
     The half powers keep `2N·κ·(β/α)²` bounded for visit alignment κ up to R. β scales V, O and the
     MLP, once on the shared tensors. The embedding is normed unless `embedding_norm = False`.
+
+    N counts executed blocks, those of loops without gradients included. `whole`: N = K·R, and the
+    embedding is normed once. Prelude–core–coda: N is that of the whole model in every segment, and
+    each segment, and each loop of the core, norms what it starts from; loops share that norm.
     """
 
     name = "deeploop"

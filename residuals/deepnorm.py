@@ -17,10 +17,12 @@ BRANCH_ROLES = frozenset({"v", "o", "gate", "up", "down"})
 class DeepNorm(OuterNorm):
     """`x ← LN(α·x + F(x))`, `α = (2K)^¼`, initial gain `β = (8K)^-¼` on V, O and the MLP.
 
-    In a loop K counts the blocks visited.
-
     The norm is mean-centred with a gain and no bias. `init = "normal"` scales the base
     initialisation by β; `"xavier"` gives those matrices the paper's Xavier-normal variance instead.
+
+    In a loop K counts executed blocks, in α and β: K·R in the `whole` layout; in prelude–core–coda
+    all of the model, with the core's as often as it is run, with gradients or without, and every
+    segment has the same α and β. β scales a shared matrix once; a sublayer keeps its norm.
     """
 
     name = "deepnorm"

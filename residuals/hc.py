@@ -38,6 +38,11 @@ class HC(Streams):
     one-hot k mod m, A₀ at the identity, β₀ at one: Pre-LN. The read-out is the sum of the streams.
     Options: `static` leaves out the dynamic part, `tanh = False` its squashing; `rescale_output`
     divides the initial attention-output and MLP-down weights by √m.
+
+    In a loop a sublayer has the same weights at every visit, for coefficients that follow the
+    streams; k mod m is the sublayer's number in its segment. `whole`: the streams go on from round
+    to round and are summed once. Prelude–core–coda: each segment, and each loop of the core, starts
+    with m copies of what it is given and ends with their sum.
     """
 
     name = "hc"

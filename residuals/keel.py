@@ -45,6 +45,11 @@ class KEEL(InnerOuterNorm):
     First block: the first attention is plain Pre-LN, the first MLP has the outer norm with α = 1.
     `first_block_rule = False` and `inner_norm = False` are controls; `alpha` replaces L. Its peak
     learning rate wants to be 1.5–2 times Pre-LN's.
+
+    In a loop L counts executed sublayers, and the first block's rule holds at the first place only.
+    `whole`: L = 2·K·R; from the second round on the first attention, too, has an outer norm, and so
+    one gain more. Prelude–core–coda: L is that of the whole model, and the rule holds at the start
+    of the prelude, or, without one, of the first loop of the core.
     """
 
     name = "keel"

@@ -13,9 +13,11 @@ from residuals.registry import register
 class LNS(PreLN):
     """`x ← x + F(N(x)/√b)`, b = 1…K the block: later branches read a smaller input.
 
-    The factor is a fixed number, the same for both sublayers of a block, and follows the unrolled
-    block in a loop. The final norm is not scaled. Not to be combined with depth-scaled output
-    initialisation.
+    The factor is a fixed number, the same for both sublayers of a block. The final norm is not
+    scaled. Not to be combined with depth-scaled output initialisation.
+
+    In a loop b counts executed blocks, and a block has another factor at every visit: 1…K·R in the
+    `whole` layout; in prelude–core–coda it goes on through the segments and the loops of the core.
     """
 
     name = "lns"

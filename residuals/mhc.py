@@ -55,6 +55,11 @@ class MHC(Streams):
     k mod m, H_post at 1, H_res 8 apart from the identity. The read-out is the mean of the streams.
     `init = "flat"` starts all biases at zero and φ random, without which the streams never differ.
     `residual_mixing = "identity"` is a control.
+
+    In a loop a sublayer has the same weights at every visit, for coefficients that follow the
+    streams; k mod m is the sublayer's number in its segment. `whole`: the streams go on from round
+    to round and are averaged once. Prelude–core–coda: each segment, and each loop of the core,
+    starts with m copies of what it is given and ends with their mean.
     """
 
     name = "mhc"

@@ -44,8 +44,12 @@ class MoDA(Design):
     not depend on the position; `depthbench_rope` rotates the query only. `post_norm` norms the
     branch output instead of its input: `x ← x + N(F(x))`.
 
-    State: the stream (B, T, D), then key and value (B, T, G, 1, d) of every slot. In a loop every
-    block writes and later rounds see the earlier rounds' slots.
+    State: the stream (B, T, D), then key and value (B, T, G, 1, d) of every slot.
+
+    In a loop a block writes at every visit, always with the same map. `whole`: later rounds see the
+    slots of earlier ones, so the last block has a map, too; only the very last MLP writes nothing.
+    Prelude–core–coda: each segment, and each loop of the core, starts without slots, and the last
+    block of each has no map.
     """
 
     name = "moda"

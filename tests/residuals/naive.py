@@ -1,16 +1,54 @@
-"""The designs once more, straight from their equations, traced by autograd.
+"""Sublayers and stacks of them without any of the product's tricks, traced by autograd.
 
-Every function takes a built decoder for its weights alone and returns the logits.
+A design's equations, written out in `naive_norms`, `naive_streams` and `naive_access`, are a `Run`:
+what a segment of a model makes of x, from the start of its depth state to its read-out. They take
+a model for its weights alone and count depth by themselves.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import sqrt
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from depthbench.config import Shape
 from depthbench.model.decoder import Decoder
+from depthbench.model.looped import LoopedDecoder, Part
+from residuals import Design
 
 THETA = 10_000.0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Blocks with one depth state; `before` of the `depth` executed blocks are run before it."""
+
+    design: Design
+    blocks: nn.ModuleList
+    shape: Shape
+    before: int
+    depth: int
+    rounds: int = 1
+
+    @property
+    def eps(self) -> float:
+        return self.design.stack.norm_eps
+
+    @property
+    def num_sublayers(self) -> int:
+        return 2 * len(self.blocks)
+
+    def visits(self) -> Iterator[tuple[int, int]]:
+        """Number of the visit in the segment, and the sublayer visited."""
+        for visit in range(self.num_sublayers * self.rounds):
+            yield visit, visit % self.num_sublayers
+
+    def normed(self, k: int, x: Tensor) -> Tensor:
+        return rms(x, self.eps) * self.design.norms[k].gain
+
+
+Run = Callable[[Segment, Tensor], Tensor]
 
 
 def rms(x: Tensor, eps: float) -> Tensor:
@@ -20,6 +58,15 @@ def rms(x: Tensor, eps: float) -> Tensor:
 def layer_norm(x: Tensor, eps: float) -> Tensor:
     centred = x - x.mean(-1, keepdim=True)
     return centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + eps)
+
+
+def log_sinkhorn(logits_BTMM: Tensor, iterations: int = 20) -> Tensor:
+    """Of (…, row, column): columns first, rows last, in log space under autograd."""
+    log_p = logits_BTMM
+    for _ in range(iterations):
+        log_p = log_p - torch.logsumexp(log_p, -2, keepdim=True)
+        log_p = log_p - torch.logsumexp(log_p, -1, keepdim=True)
+    return log_p.exp()
 
 
 def rotate(x_BTHd: Tensor, first: int = 0) -> Tensor:
@@ -59,169 +106,57 @@ def joint_attention(
     return out
 
 
-def qkv(model: Decoder, k: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def qkv(model: Decoder | Segment, k: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     matrices = model.blocks[k // 2].attention.qkv.matrices()
     d = model.shape.head_dim
     q, key, v = ((x @ matrices[name].T).unflatten(-1, (-1, d)) for name in ("q", "k", "v"))
     return q, key, v
 
 
-def sublayer(model: Decoder, k: int, x: Tensor) -> Tensor:
+def attention_output(model: Decoder | Segment, k: int, o_BTHd: Tensor) -> Tensor:
+    return o_BTHd.flatten(2) @ model.blocks[k // 2].attention.out.weight.T
+
+
+def sublayer(model: Decoder | Segment, k: int, x: Tensor) -> Tensor:
     """F of sublayer k: causal attention or SwiGLU, without any norm."""
-    block = model.blocks[k // 2]
     if k % 2:
-        matrices = block.mlp.gate_up.matrices()
+        mlp = model.blocks[k // 2].mlp
+        matrices = mlp.gate_up.matrices()
         gate, up = x @ matrices["gate"].T, x @ matrices["up"].T
-        return (gate / (1 + torch.exp(-gate)) * up) @ block.mlp.down.weight.T
-    return joint_attention(*qkv(model, k, x), []).flatten(2) @ block.attention.out.weight.T
+        return (gate / (1 + torch.exp(-gate)) * up) @ mlp.down.weight.T
+    return attention_output(model, k, joint_attention(*qkv(model, k, x), []))
 
 
-def _head(model: Decoder, x: Tensor) -> Tensor:
-    eps = model.design.stack.norm_eps
-    return (rms(x, eps) * model.final_norm.gain) @ model.head.weight.T
+def logits(model: Decoder, tokens: Tensor, run: Run) -> Tensor:
+    """Of a plain stack, or of one that is run in rounds as a whole."""
+    rounds = model.design.stack.num_rounds
+    depth = len(model.blocks) * rounds
+    segment = Segment(model.design, model.blocks, model.shape, 0, depth, rounds)
+    return head(model, run(segment, model.embedding.weight[tokens]))
 
 
-def norm_design(
-    model: Decoder,
-    tokens: Tensor,
-    *,
-    alpha: list[float] | None = None,
-    inner: bool = True,
-    divide: list[float] | None = None,
-    branch_norm: bool = False,
-    outer: list[int | None] | None = None,
-    centred: bool = False,
-    embedding_norm: bool = False,
-) -> Tensor:
-    """`x ← N_out(α·x + N_branch(F(N_in(x)/divide)))`.
+def looped_logits(model: LoopedDecoder, tokens: Tensor, run: Run) -> Tensor:
+    """Of prelude, core and coda, with linear injection and one core for all loops."""
+    (core,) = model.cores
+    parts = [model.prelude, *[core] * model.loop.forward, model.coda]
+    sizes = [len(part.blocks) if part else 0 for part in parts]
 
-    α, the divisor and the number of the outer norm, or None, are given for every sublayer; gains
-    are looked up in the design.
-    """
-    design, eps = model.design, model.design.stack.norm_eps
-    gains = [norm.gain for norm in design.norms] if hasattr(design, "norms") else []
-    output = [norm.gain for norm in design.output_norms] if hasattr(design, "output_norms") else []
-    x = model.embedding.weight[tokens]
-    if embedding_norm:
-        x = rms(x, eps) * design.embedding_norm.gain
-    for k in range(2 * model.shape.layers):
-        h = rms(x, eps) * gains[k] if inner else x
-        y = sublayer(model, k, h / (divide[k] if divide else 1.0))
-        if branch_norm:
-            y = rms(y, eps) * output[k]
-        x = (alpha[k] if alpha else 1.0) * x + y
-        if outer and outer[k] is not None:
-            gain = (output or gains)[outer[k]]
-            x = (layer_norm(x, eps) if centred else rms(x, eps)) * gain
-    return _head(model, x)
+    def part(number: int, x: Tensor) -> Tensor:
+        which: Part | None = parts[number]
+        if which is None:
+            return x
+        before = sum(sizes[:number])
+        segment = Segment(which.design, which.blocks, model.shape, before, sum(sizes))
+        return run(segment, x)
+
+    eps = core.design.stack.norm_eps
+    x = part(0, model.embedding.weight[tokens])
+    e = s = rms(x, eps) * model.prelude_norm.gain
+    for t in range(model.loop.forward):
+        u = torch.cat((e, s), -1) @ core.injection.weight.T
+        s = rms(part(1 + t, u), eps) * core.norm.gain
+    return head(model, part(len(parts) - 1, s))
 
 
-def hyper_connections(model: Decoder, tokens: Tensor) -> Tensor:
-    """HC with loops over streams: `a = a₀ + s_a·tanh(H̄ w_a)` and so on."""
-    design, eps = model.design, model.design.stack.norm_eps
-    m = design.streams
-    streams = [model.embedding.weight[tokens] for _ in range(m)]
-    for k in range(2 * model.shape.layers):
-        routing = design.routing[k]
-        a0, A0, beta0 = routing.static[0], routing.static[1:-1].T, routing.static[-1]
-        a: list[Tensor] = []
-        A: list[list[Tensor]] = []
-        beta: list[Tensor] = []
-        for s in range(m):
-            H = rms(streams[s], eps)
-
-            def squash(row: int, H: Tensor = H, dynamic: Tensor = routing.dynamic) -> Tensor:
-                return torch.tanh(H @ dynamic[row]) if design.tanh else H @ dynamic[row]
-
-            a.append(a0[s] + routing.scales[0] * squash(0))
-            A.append([A0[s, t] + routing.scales[0] * squash(1 + t) for t in range(m)])
-            beta.append(beta0[s] + routing.scales[1] * squash(1 + m))
-        x = sum(a[s][..., None] * streams[s] for s in range(m))
-        y = sublayer(model, k, rms(x, eps) * design.norms[k].gain)
-        streams = [
-            sum(A[s][t][..., None] * streams[s] for s in range(m)) + beta[t][..., None] * y
-            for t in range(m)
-        ]
-    return _head(model, sum(streams))
-
-
-def log_sinkhorn(logits_BTMM: Tensor, iterations: int = 20) -> Tensor:
-    """Of (…, row, column): columns first, rows last, in log space under autograd."""
-    log_p = logits_BTMM
-    for _ in range(iterations):
-        log_p = log_p - torch.logsumexp(log_p, -2, keepdim=True)
-        log_p = log_p - torch.logsumexp(log_p, -1, keepdim=True)
-    return log_p.exp()
-
-
-def manifold_hyper_connections(
-    model: Decoder, tokens: Tensor, identity_mixing: bool = False
-) -> Tensor:
-    design, eps = model.design, model.design.stack.norm_eps
-    m = design.streams
-    streams = [model.embedding.weight[tokens] for _ in range(m)]
-    for k in range(2 * model.shape.layers):
-        routing = design.routing[k]
-        r = rms(torch.cat(streams, -1), eps)
-        parts = []
-        for g, rows in enumerate((slice(0, m), slice(m, 2 * m), slice(2 * m, None))):
-            parts.append(routing.gains[g] * (r @ routing.phi[rows].T) + routing.bias[rows])
-        pre, post = torch.sigmoid(parts[0]), 2 * torch.sigmoid(parts[1])
-        res = log_sinkhorn(parts[2].unflatten(-1, (m, m)))
-        x = sum(pre[..., s, None] * streams[s] for s in range(m))
-        y = sublayer(model, k, rms(x, eps) * design.norms[k].gain)
-        streams = [
-            (
-                streams[t]
-                if identity_mixing
-                else sum(res[..., t, s, None] * streams[s] for s in range(m))
-            )
-            + post[..., t, None] * y
-            for t in range(m)
-        ]
-    return _head(model, sum(streams) / m)
-
-
-def attention_residuals(model: Decoder, tokens: Tensor, group: int) -> Tensor:
-    """All sources stacked again in every consumer; sums of groups recomputed from the outputs."""
-    design, eps = model.design, model.design.stack.norm_eps
-    embedding = model.embedding.weight[tokens]
-    outputs: list[Tensor] = []
-
-    def mix(consumer: int) -> Tensor:
-        groups = [outputs[i : i + group] for i in range(0, len(outputs), group)]
-        sources = torch.stack([embedding, *(torch.stack(g).sum(0) for g in groups)])
-        if len(sources) == 1:
-            return embedding
-        keys = rms(sources, eps) * design.key_gains[consumer]
-        weights = torch.softmax((keys * design.queries[consumer]).sum(-1), 0)
-        return (weights[..., None] * sources).sum(0)
-
-    last = 2 * model.shape.layers
-    for k in range(last):
-        x = mix(k - 1)
-        outputs.append(sublayer(model, k, rms(x, eps) * design.norms[k].gain))
-    return _head(model, mix(last - 1))
-
-
-def mixture_of_depths(
-    model: Decoder, tokens: Tensor, rotate_depth_query: bool = False, post_norm: bool = False
-) -> Tensor:
-    design, eps = model.design, model.design.stack.norm_eps
-    x = model.embedding.weight[tokens]
-    slots: list[tuple[Tensor, Tensor]] = []
-    sizes = (2, model.shape.kv_heads, model.shape.head_dim)
-    for k in range(2 * model.shape.layers):
-        h = x if post_norm else rms(x, eps) * design.norms[k].gain
-        if k % 2:
-            y = sublayer(model, k, h)
-            if k < 2 * model.shape.layers - 1:
-                written = (h @ design.maps[k // 2].weight.T).unflatten(-1, sizes)
-                slots.append((written[:, :, 0], written[:, :, 1]))
-        else:
-            q, key, v = qkv(model, k, h)
-            o = joint_attention(q, key, v, slots, rotate_depth_query)
-            y = o.flatten(2) @ model.blocks[k // 2].attention.out.weight.T
-            slots.append((key, v))
-        x = x + (rms(y, eps) * design.norms[k].gain if post_norm else y)
-    return _head(model, x)
+def head(model: Decoder | LoopedDecoder, x: Tensor) -> Tensor:
+    return (rms(x, model.final_norm.eps) * model.final_norm.gain) @ model.head.weight.T

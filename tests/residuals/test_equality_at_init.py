@@ -1,4 +1,4 @@
-"""Four designs are Pre-LN at initialisation: the same logits and gradients of shared weights."""
+"""Designs that are Pre-LN at initialisation: the same logits and gradients of shared weights."""
 
 from typing import Any
 
@@ -18,6 +18,15 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("block-attnres", {"group": 4}),  # K = 3 and 5: the last group is half as long
     ("block-attnres", {"group": 3}),  # groups end inside blocks
     ("block-attnres", {"group": 100}),
+    ("mhc-lite", {}),
+    ("mhc-lite", {"streams": 3}),
+    ("denseformer", {}),
+    ("denseformer", {"dilation": 2, "period": 3}),
+    # These in particular settings only.
+    ("value-residual", {"first": 0.0, "own": 1.0}),
+    ("value-residual", {"first": 0.0, "own": 1.0, "learnable": False}),
+    ("layerscale", {"start": 1.0}),
+    ("mix-ln", {"post_share": 0.0}),
 ]
 
 
@@ -39,10 +48,18 @@ def test_design_starts_as_pre_ln(name: str, options: dict[str, Any], num_blocks:
         assert relative(actual[parameter], gradient) < 1e-12, parameter
 
 
-@pytest.mark.parametrize("name", ["hc", "mhc"])
-def test_rescaled_or_flat_starts_are_not_pre_ln(name: str) -> None:
-    """The options that are said to leave Pre-LN's function do leave it."""
-    options: dict[str, Any] = {"rescale_output": True} if name == "hc" else {"init": "flat"}
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("hc", {"rescale_output": True}),
+        ("mhc", {"init": "flat"}),
+        ("value-residual", {}),
+        ("layerscale", {}),
+        ("mix-ln", {"post_share": 0.4}),
+    ],
+)
+def test_other_starts_are_not_pre_ln(name: str, options: dict[str, Any]) -> None:
+    """The settings that are said to leave Pre-LN's function do leave it."""
     tokens = tokens_of()
     base = make_model("pre-ln", shape_of(3)).logits(tokens)
     assert relative(make_model(name, shape_of(3), **options).logits(tokens), base) > 1e-4

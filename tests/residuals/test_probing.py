@@ -50,6 +50,7 @@ def embedding() -> Tensor:
     return randn(2, 3, D)
 
 
+STREAMS = ["hc", "mhc", "mhc-lite"]
 RECONSTRUCTED: list[tuple[str, dict[str, Any]]] = [
     ("pre-ln", {}),
     ("lns", {}),
@@ -61,6 +62,13 @@ RECONSTRUCTED: list[tuple[str, dict[str, Any]]] = [
     ("mhc", {"init": "flat"}),
     ("full-attnres", {}),
     *(("block-attnres", {"group": group}) for group in (2, 3, 5, 6, 50)),
+    ("mhc-lite", {}),
+    ("value-residual", {}),
+    ("rezero", {}),
+    ("mix-ln", {"post_share": 0.0}),
+    ("denseformer", {}),
+    ("denseformer", {"dilation": 3}),
+    ("denseformer", {"dilation": 2, "period": 3}),
 ]
 
 
@@ -84,12 +92,17 @@ def test_path_weights_reconstruct_every_input(
         if visit == L * rounds:
             assert relative(total, last) < 1e-12
         else:
+            if name == "rezero":  # the one without norms
+                assert relative(total, inputs[visit]) < 1e-12
+                continue
             normed = rms(total, 0.0) * design.norms[visit % L].gain
             scale = (visit // 2 + 1) ** 0.5 if name == "lns" else 1.0
             assert relative(normed / scale, inputs[visit]) < 1e-11, visit
 
 
-@pytest.mark.parametrize("name", ["pre-ln", "lns", "sandwich-ln", "moda", "hc"])
+@pytest.mark.parametrize(
+    "name", ["pre-ln", "lns", "sandwich-ln", "moda", "hc", "denseformer", "value-residual"]
+)
 @torch.no_grad()
 def test_initial_paths_weigh_all_alike(name: str) -> None:
     design = built(name)
@@ -100,10 +113,11 @@ def test_initial_paths_weigh_all_alike(name: str) -> None:
     assert torch.equal(read_out, torch.full_like(read_out, expected))
 
 
+@pytest.mark.parametrize("name", ["mhc", "mhc-lite"])
 @torch.no_grad()
-def test_initial_paths_of_mhc() -> None:
+def test_initial_paths_of_mhc(name: str) -> None:
     """All streams are equal: the weight is the sum of H_pre, and that of a mean at the end."""
-    design = built("mhc")
+    design = built(name)
     high, low = torch.sigmoid(torch.tensor([8.0, -8.0], dtype=torch.float64)).tolist()
     *inside, read_out = design.path_weights(driven(design)[-1])
     for weights in inside:
@@ -126,13 +140,15 @@ def test_zero_queries_weigh_all_sources_alike(group: int) -> None:
             torch.testing.assert_close(running, weights[-1])
 
 
-@pytest.mark.parametrize("name", ["post-ln", "deepnorm", "keel", "deeploop"])
-def test_norms_on_the_stream_leave_no_explicit_paths(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["post-ln", "deepnorm", "keel", "deeploop", "mix-ln", "hybridnorm", "layerscale"]
+)
+def test_norms_on_the_stream_and_gains_a_channel_leave_no_explicit_paths(name: str) -> None:
     design = built(name)
     assert design.path_weights(driven(design)[-1]) is None
 
 
-@pytest.mark.parametrize("name", ["hc", "mhc"])
+@pytest.mark.parametrize("name", STREAMS)
 @torch.no_grad()
 def test_mixing_is_what_carries_the_streams(name: str) -> None:
     design = built(name)
@@ -146,7 +162,7 @@ def test_mixing_is_what_carries_the_streams(name: str) -> None:
         assert relative(mixing @ design.streams_of(state), carried) < 1e-12
 
 
-@pytest.mark.parametrize("name", [n for n in residuals.names() if n not in ("hc", "mhc")])
+@pytest.mark.parametrize("name", [n for n in residuals.names() if n not in STREAMS])
 def test_a_design_with_one_stream_has_nothing_to_mix(name: str) -> None:
     design = built(name)
     states = driven(design)[-1]
