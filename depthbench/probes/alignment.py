@@ -3,46 +3,73 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
-from depthbench.model.loss import summed_nll
 from depthbench.probes.executed import Executed
 from depthbench.probes.registry import Findings, probe
+from residuals import State
 
 
 @probe(
     "alignment",
     title="Visit alignment",
     definition=(
-        "κ = ‖Σ_r g_r‖² / Σ_r ‖g_r‖² over the rounds r of a block, g_r the gradient of the mean "
-        "loss with respect to its weights as they act in round r (DeepLoop, arXiv 2607.13491)"
+        "κ = ‖Σ_t g_t‖² / Σ_t ‖g_t‖² over the visits t of a block that carry gradients in "
+        "training, g_t the gradient of the mean loss with respect to its matrices as they act in "
+        "visit t (DeepLoop, arXiv 2607.13491)"
     ),
-    unit="1 (unrelated) … number of rounds (identical)",
+    unit="1 (unrelated) … number of visits with gradients (identical)",
     axes=("", "block"),
 )
 def alignment(stack: Executed, thresholds: dict[str, float]) -> Findings:
-    """κ of each block, and their mean."""
-    design, model = stack.design, stack.model
-    rounds, num_blocks = design.stack.num_rounds, design.stack.num_blocks
-    if rounds == 1:
+    """κ of each block of the model, None where it is visited once, and their mean.
+
+    Of the weights that visits share these are the matrices of attention and MLP, which every
+    design has and which DeepLoop's β scales. Norm gains and routing are the design's and left out,
+    or κ would be of other weights in every design.
+    """
+    visits = visit_gradients(stack)
+    if all(shared is None for shared in visits):
         return Findings(reason="every block is visited once: no weight is shared by visits")
-    copies: list[dict[str, Tensor]] = []
-    seq = model.sequence(stack.tokens_BT.shape[1])
-    with torch.enable_grad():
-        state = design.start(model.embedding(stack.tokens_BT).detach())
-        for place in range(stack.num_places):
-            b = place % num_blocks
-            block = model.blocks[b]
-            copies.append({n: p.detach().requires_grad_() for n, p in block.named_parameters()})
-            state = functional_call(block, copies[-1], (2 * b, 2 * place, design, state, seq))
-        x_BTD = stack.read_out(stack.num_places, state)
-        loss = summed_nll(x_BTD, model.head.weight, stack.targets_BT) / stack.targets_BT.numel()
-        weights = [weight for copy in copies for weight in copy.values()]
-        found = iter(torch.autograd.grad(loss, weights))
-    flat = [torch.cat([next(found).flatten() for _ in copy]) for copy in copies]
-    kappa = [coherence(flat[b::num_blocks]) for b in range(num_blocks)]
-    return Findings({"kappa": kappa}, {"mean": sum(kappa) / num_blocks})
+    kappa = [None if shared is None else coherence(shared) for shared in visits]
+    known = [value for value in kappa if value is not None]
+    return Findings({"kappa": kappa}, {"mean": sum(known) / len(known)})
+
+
+def visit_gradients(stack: Executed) -> list[list[Tensor] | None]:
+    """For each block its g_t, flat, by visit with gradients; None if it is visited once.
+
+    Their sum is the gradient that training computes for the shared matrices.
+    """
+    visits: dict[nn.Module, list[int]] = {}
+    for segment in stack.segments:
+        for place in segment.places:
+            visits.setdefault(segment.block(place)[0], []).append(place)
+    shared = {place for places in visits.values() for place in places if len(places) > 1}
+    if not shared:
+        return [None] * len(visits)
+    copies: dict[int, dict[str, Tensor]] = {}
+
+    def step(place: int, state: State) -> State:
+        segment = stack.segment(place)
+        block, k = segment.block(place)
+        copy: dict[str, Tensor] = {}
+        if place in shared and not segment.cut:
+            copy = {n: p.detach().requires_grad_() for n, p in block.named_parameters()}
+            copies[place] = copy
+        visit = 2 * (place - segment.first)
+        after: State = functional_call(block, copy, (k, visit, segment.design, state, stack.seq))
+        return after
+
+    loss = stack.traced(step)
+    weights = [weight for copy in copies.values() for weight in copy.values()]
+    found = iter(torch.autograd.grad(loss, weights))
+    flat = {at: torch.cat([next(found).flatten() for _ in copy]) for at, copy in copies.items()}
+    return [
+        [flat[place] for place in places if place in flat] if len(places) > 1 else None
+        for places in visits.values()
+    ]
 
 
 def coherence(gradients: Sequence[Tensor]) -> float:

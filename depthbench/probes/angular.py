@@ -16,7 +16,7 @@ from depthbench.probes.registry import Findings, probe
     scale=(0.0, 0.5),
 )
 def angular(stack: Executed, thresholds: dict[str, float]) -> Findings:
-    """Distance of all pairs of the K + 1 states, and the mean distance across one block."""
+    """Distance of all pairs of the E + 1 states, and the mean distance across one block."""
     units = [torch.nn.functional.normalize(z.double(), dim=-1, eps=0.0) for z in stack.z]
     num = len(units)
     distance = [[0.0] * num for _ in range(num)]

@@ -31,9 +31,9 @@ def causal(stack: Executed, thresholds: dict[str, float]) -> Findings:
     on_states: list[list[float | None]] = [[None] * num for _ in range(num)]
     on_outputs: list[list[float | None]] = [[None] * num for _ in range(num)]
     for s in range(num - 1):
-        state = stack.skipped(s, bool(thresholds["copy"]))
-        z = stack.depth_state(s + 1, state)
-        for place, (after, output) in enumerate(stack.run(s + 1, state), s + 1):
+        point = stack.skipped(s, bool(thresholds["copy"]))
+        z = stack.depth_state(s + 1, point)
+        for place, (after, output) in enumerate(stack.run(s + 1, point), s + 1):
             z_after = stack.depth_state(place + 1, after)
             change = stack.z[place + 1] - stack.z[place]
             on_states[s][place] = _relative(z_after - z, change)

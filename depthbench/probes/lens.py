@@ -22,12 +22,12 @@ TOP = 5
 )
 @torch.no_grad()
 def lens(stack: Executed, thresholds: dict[str, float]) -> Findings:
-    """The three measures for each of the K + 1 states; the last is the model itself."""
+    """The three measures for each of the E + 1 states; the last is the model itself."""
     head_VD, targets_N = stack.model.head.weight, stack.targets_BT.flatten()
-    final_ND = stack.read_out(stack.num_places, stack.states[-1]).flatten(0, 1)
+    final_ND = stack.read_out(stack.num_places, stack.points[-1]).flatten(0, 1)
     found: dict[str, list[float]] = {"cross_entropy": [], "kl": [], "top5_overlap": []}
-    for place, state in enumerate(stack.states):
-        early_ND = stack.read_out(place, state).flatten(0, 1)
+    for place, point in enumerate(stack.points):
+        early_ND = stack.read_out(place, point).flatten(0, 1)
         chunks = (x.split(ROWS) for x in (early_ND, final_ND, targets_N))
         sums = [_compared(head_VD, *chunk) for chunk in zip(*chunks, strict=True)]
         for values, parts in zip(found.values(), zip(*sums, strict=True), strict=True):

@@ -15,7 +15,7 @@ from depthbench.probes.registry import Findings, probe
 @torch.no_grad()
 def pruning(stack: Executed, thresholds: dict[str, float]) -> Findings:
     """The increase for each place."""
-    loss = stack.loss(stack.states[-1])
+    loss = stack.loss(stack.points[-1])
     increase = [
         stack.loss(stack.end(place + 1, stack.skipped(place))) - loss
         for place in range(stack.num_places)

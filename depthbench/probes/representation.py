@@ -15,7 +15,7 @@ from depthbench.probes.registry import Findings, probe
 )
 @torch.no_grad()
 def representation(stack: Executed, thresholds: dict[str, float]) -> Findings:
-    """Both ranks for each of the K + 1 states."""
+    """Both ranks for each of the E + 1 states."""
     states = [z.flatten(0, 1) for z in stack.z]
     effective = [effective_rank(z_ND).item() for z_ND in states]
     stable = [stable_rank(z_ND).item() for z_ND in states]

@@ -14,7 +14,6 @@ from depthbench.data import Corpus
 from depthbench.data.progress import Progress, silent
 from depthbench.errors import InputError
 from depthbench.folder import CellFolder, read_json, replacing, write_json
-from depthbench.model.decoder import Decoder
 from depthbench.probes import registry
 from depthbench.probes.executed import Executed
 from depthbench.train.evaluate import windows_by_source
@@ -35,11 +34,6 @@ class Probing:
     @classmethod
     def of(cls, trained: TrainedCell, windows: int) -> "Probing":
         """Runs `windows` held-out windows. Raises `InputError` if there are not as many."""
-        if not isinstance(trained.model, Decoder):
-            raise InputError(
-                f"{trained.folder.path}: layer probes do not know the layout "
-                f"{trained.config.loop.layout if trained.config.loop else None!r} yet"
-            )
         sample = probe_windows(trained.corpus, trained.config, windows)
         ids = torch.from_numpy(sample.astype(np.int64)).to(trained.model.embedding.weight.device)
         return cls(trained, Executed(trained.model, ids[:, :-1], ids[:, 1:]), windows)

@@ -1,5 +1,8 @@
 """Dead segment: leading blocks that do not read what their own group has written so far."""
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 import torch
 
 from depthbench.probes.executed import Executed
@@ -11,7 +14,8 @@ from depthbench.probes.registry import Findings, probe
     title="Dead segment",
     definition=(
         "number of leading blocks whose consumers give the running partial sum a mean weight "
-        "below the threshold"
+        "below the threshold. Where a stack is run in parts, every run of a part begins sums of "
+        "its own, and the leading blocks of all are added up"
     ),
     unit="blocks; weight",
     scale=(0.0, 1.0),
@@ -20,17 +24,22 @@ from depthbench.probes.registry import Findings, probe
 @torch.no_grad()
 def dead_segment(stack: Executed, thresholds: dict[str, float]) -> Findings:
     """Mean weight of the partial sum in each block's consumers that see one, and the count."""
-    seen: list[list[float]] = [[] for _ in range(stack.num_places)]
-    for visit, (state, _) in enumerate(stack.sublayers()):
-        weight_BT = stack.design.running_weight(visit, state)
-        if weight_BT is not None:
-            seen[visit // 2].append(weight_BT.double().mean().item())
-    means = [sum(weights) / len(weights) if weights else None for weights in seen]
+    means: list[float | None] = []
+    dead = 0
+    for segment in stack.segments:
+        seen: list[list[float]] = [[] for _ in segment.places]
+        for visit, (state, _) in enumerate(stack.sublayers(segment)):
+            weight_BT = segment.design.running_weight(visit, state)
+            if weight_BT is not None:
+                seen[visit // 2].append(weight_BT.double().mean().item())
+        own = [sum(weights) / len(weights) if weights else None for weights in seen]
+        dead += _leading(own, thresholds["dead"])
+        means += own
     if all(mean is None for mean in means):
         return Findings(reason="the design keeps no running partial sum beside its sources")
-    dead = 0
-    for mean in means:
-        if mean is not None and mean >= thresholds["dead"]:
-            break
-        dead += 1
     return Findings({"weight": means}, {"blocks": float(dead)})
+
+
+def _leading(means: Sequence[float | None], threshold: float) -> int:
+    """Blocks before the first that gives its partial sum the threshold or more."""
+    return sum(1 for _ in takewhile(lambda mean: mean is None or mean < threshold, means))

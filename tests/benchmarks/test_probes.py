@@ -11,7 +11,7 @@ from depthbench import probes
 from depthbench.config import DesignRef, Shape
 from depthbench.model.decoder import build_decoder
 from depthbench.probes.causal import _relative
-from depthbench.probes.executed import Executed
+from depthbench.probes.executed import Executed, Point
 
 Compare = Callable[..., None]
 
@@ -29,14 +29,15 @@ def _executed(design: str) -> Executed:
 @torch.no_grad()
 def _whole_causal(stack: Executed) -> None:
     """Every skip from the embedding on, measured as the probe does."""
-    design, num = stack.design, stack.num_places
+    design, num = stack.segments[0].design, stack.num_places
     for s in range(num - 1):
-        state = design.start(stack.model.embedding(stack.tokens_BT))
+        e_BTD = stack.model.embedding(stack.tokens_BT)
+        state = design.start(e_BTD)
         for place in range(s):
             _, (state, _) = stack.halves(place, place, state)
-        state = design.skip(2 * s, state)
-        z = stack.depth_state(s + 1, state)
-        for place, (after, output) in enumerate(stack.run(s + 1, state), s + 1):
+        point = Point(e_BTD, design.skip(2 * s, state))
+        z = stack.depth_state(s + 1, point)
+        for place, (after, output) in enumerate(stack.run(s + 1, point), s + 1):
             z_after = stack.depth_state(place + 1, after)
             _relative(z_after - z, stack.z[place + 1] - stack.z[place])
             _relative(output, stack.outputs[place])
@@ -46,15 +47,16 @@ def _whole_causal(stack: Executed) -> None:
 @torch.no_grad()
 def _whole_permutation(stack: Executed) -> None:
     """Every exchange from the embedding on."""
-    design, num = stack.design, stack.num_places
+    design, num = stack.segments[0].design, stack.num_places
     for i, j in combinations(range(num), 2):
         order = list(range(num))
         order[i], order[j] = j, i
-        state = design.start(stack.model.embedding(stack.tokens_BT))
+        e_BTD = stack.model.embedding(stack.tokens_BT)
+        state = design.start(e_BTD)
         for place in range(i):
             _, (state, _) = stack.halves(place, place, state)
-        state = design.exchange(2 * i, 2 * j, state)
-        stack.loss(stack.end(i, state, order))
+        point = Point(e_BTD, design.exchange(2 * i, 2 * j, state))
+        stack.loss(stack.end(i, point, order))
 
 
 @pytest.mark.parametrize("design", ["pre-ln", "hc", "block-attnres", "moda"])

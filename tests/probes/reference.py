@@ -1,7 +1,7 @@
 """What skipping and exchanging blocks means, from the equations of every family, without a design's
 own code: sublayers run in a given order and every sum over depth is written out again.
 
-`order[p]` is the block that runs at place p, None if the block of that place is left out.
+`order[p]` is the place whose block runs at place p, None if the block of that place is left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,9 +10,12 @@ from math import sqrt
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from depthbench.model.decoder import Decoder
+from depthbench.config import Shape
+from depthbench.model.decoder import Decoder, LanguageModel
+from depthbench.model.looped import Core, LoopedDecoder, Part
+from residuals import Design
 from tests.residuals.naive import joint_attention, layer_norm, log_sinkhorn, qkv, rms, sublayer
 
 Order = Sequence[int | None]
@@ -26,37 +29,88 @@ class Trace:
     read: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor | None] = field(default_factory=list)
 
-    def logits(self, model: Decoder, place: int = -1) -> Tensor:
-        eps = model.design.stack.norm_eps
-        return (rms(self.read[place], eps) * model.final_norm.gain) @ model.head.weight.T
+    def logits(self, model: LanguageModel, place: int = -1) -> Tensor:
+        normed = rms(self.read[place], model.final_norm.eps) * model.final_norm.gain
+        return normed @ model.head.weight.T
 
-    def loss(self, model: Decoder, targets: Tensor) -> float:
+    def loss(self, model: LanguageModel, targets: Tensor) -> float:
         log_p = torch.log_softmax(self.logits(model), -1)
         return -log_p.gather(-1, targets.unsqueeze(-1)).mean().item()
 
 
-Run = Callable[[Decoder, Tensor, Order], Trace]
+@dataclass(frozen=True)
+class Stretch:
+    """Blocks that share a state: `before` blocks have been run, of `depth` in the whole model."""
+
+    design: Design
+    blocks: nn.ModuleList
+    shape: Shape
+    before: int
+    depth: int
+
+
+Run = Callable[[Stretch, Tensor, Order], Trace]
+
+
+def whole(run: Run, model: LanguageModel, tokens: Tensor, order: Order) -> Trace:
+    """A plain stack, or the loop written out: every part from its own start to its own finish."""
+    x = model.embedding.weight[tokens]
+    if isinstance(model, Decoder):
+        K = len(model.blocks)
+        return run(Stretch(model.design, model.blocks, model.shape, 0, K), x, order)
+    assert isinstance(model, LoopedDecoder)
+    trace, eps, done = Trace(), model.final_norm.eps, 0
+
+    def part(owner: Part, x: Tensor, gain: Tensor | None) -> Tensor:
+        nonlocal done
+        num = len(owner.blocks)
+        own = [None if p is None else p - done for p in order[done : done + num]]
+        found = run(Stretch(owner.design, owner.blocks, model.shape, done, len(order)), x, own)
+        found.read = [r if gain is None else rms(r, eps) * gain for r in found.read]
+        # Of two parts that meet only the later has a state at that place.
+        trace.z[done:], trace.read[done:] = found.z, found.read
+        trace.outputs += found.outputs
+        done += num
+        return found.read[-1]
+
+    gain = model.prelude_norm.gain
+    x = rms(x, eps) * gain if model.prelude is None else part(model.prelude, x, gain)
+    e = s = x
+    for t in range(model.loop.forward):
+        core = model.cores[t % len(model.cores)]
+        assert isinstance(core, Core)
+        match model.loop.injection:
+            case "linear":
+                W_e, W_s = core.injection.weight.chunk(2, 1)
+                u = e @ W_e.T + s @ W_s.T
+            case "add":
+                u = e + s
+            case "none":
+                u = s
+        s = part(core, u, core.norm.gain)
+    if model.coda is not None:
+        part(model.coda, s, None)
+    return trace
 
 
 def norms(
     *,
-    alpha: Callable[[int], float] = lambda num_blocks: 1.0,
+    alpha: Callable[[int], float] = lambda depth: 1.0,
     inner: bool = True,
     scaled: bool = False,
     branch: bool = False,
-    outer: Callable[[Decoder, int, int, int], Tensor | None] = lambda *_: None,
+    outer: Callable[[Stretch, int, int, int], Tensor | None] = lambda *_: None,
     centred: bool = False,
     embedding_norm: bool = False,
     rule: bool = False,
 ) -> Run:
     """`x ← N_out(α·x + N_branch(F(N_in(x)/√b)))`.
 
-    `outer(model, place, half, block)` is the gain of the outer norm; `rule` is KEEL's first block.
+    `outer(part, place, half, block)` is the gain of the outer norm; `rule` is KEEL's first block.
     """
 
-    def run(model: Decoder, tokens: Tensor, order: Order) -> Trace:
-        design, eps, trace = model.design, model.design.stack.norm_eps, Trace()
-        x = model.embedding.weight[tokens]
+    def run(part: Stretch, x: Tensor, order: Order) -> Trace:
+        design, eps, trace = part.design, part.design.stack.norm_eps, Trace()
         if embedding_norm:
             x = rms(x, eps) * design.embedding_norm.gain
         trace.z.append(x)
@@ -65,12 +119,12 @@ def norms(
             for half in (0, 1) if block is not None else ():
                 k = 2 * block + half
                 h = rms(x, eps) * design.norms[k].gain if inner else x
-                y = sublayer(model, k, h / (sqrt(block + 1) if scaled else 1.0))
+                y = sublayer(part, k, h / (sqrt(part.before + block + 1) if scaled else 1.0))
                 total = y if total is None else total + y
                 if branch:
                     y = rms(y, eps) * design.output_norms[k].gain
-                x = (1.0 if rule and place == 0 else alpha(model.shape.layers)) * x + y
-                gain = outer(model, place, half, block)
+                x = (1.0 if rule and part.before + place == 0 else alpha(part.depth)) * x + y
+                gain = outer(part, place, half, block)
                 if gain is not None:
                     x = (layer_norm(x, eps) if centred else rms(x, eps)) * gain
             trace.z.append(x)
@@ -81,25 +135,26 @@ def norms(
     return run
 
 
-def own_norm(model: Decoder, place: int, half: int, block: int) -> Tensor:
-    return model.design.norms[2 * block + half].gain
+def own_norm(part: Stretch, place: int, half: int, block: int) -> Tensor:
+    return part.design.norms[2 * block + half].gain
 
 
-def own_output_norm(model: Decoder, place: int, half: int, block: int) -> Tensor:
-    return model.design.output_norms[2 * block + half].gain
+def own_output_norm(part: Stretch, place: int, half: int, block: int) -> Tensor:
+    return part.design.output_norms[2 * block + half].gain
 
 
-def keel_norm(model: Decoder, place: int, half: int, block: int) -> Tensor | None:
+def keel_norm(part: Stretch, place: int, half: int, block: int) -> Tensor | None:
     """The first attention has none; the block that has none for its attention finds the place's."""
-    if (place, half) == (0, 0):
+    if (part.before + place, half) == (0, 0):
         return None
-    owner = place if (block, half) == (0, 0) else block
-    return model.design.output_norms[2 * owner + half - 1].gain
+    none = 2 * len(part.blocks) - len(part.design.output_norms)  # 1 if the first is run only once
+    owner = place if none and (block, half) == (0, 0) else block
+    return part.design.output_norms[2 * owner + half - none].gain
 
 
-def _hc(model: Decoder, k: int, streams: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _hc(part: Stretch, k: int, streams: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """a (B, T, s), A (B, T, s, t) and β (B, T, s)."""
-    design, routing = model.design, model.design.routing[k]
+    design, routing = part.design, part.design.routing[k]
     H = torch.stack([rms(h, design.stack.norm_eps) for h in streams], -2)
     squash = torch.tanh(H @ routing.dynamic.T)  # (B, T, s, row)
     a = routing.static[0] + routing.scales[0] * squash[..., 0]
@@ -107,8 +162,8 @@ def _hc(model: Decoder, k: int, streams: list[Tensor]) -> tuple[Tensor, Tensor, 
     return a, A, routing.static[-1] + routing.scales[1] * squash[..., -1]
 
 
-def _mhc(model: Decoder, k: int, streams: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    design, routing, m = model.design, model.design.routing[k], model.design.streams
+def _mhc(part: Stretch, k: int, streams: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    design, routing, m = part.design, part.design.routing[k], part.design.streams
     r = rms(torch.cat(streams, -1), design.stack.norm_eps)
     rows = (slice(0, m), slice(m, 2 * m), slice(2 * m, None))
     pre, post, res = (
@@ -120,9 +175,9 @@ def _mhc(model: Decoder, k: int, streams: list[Tensor]) -> tuple[Tensor, Tensor,
 
 
 def streams(coefficients: Callable[..., tuple[Tensor, Tensor, Tensor]], mean: bool) -> Run:
-    def run(model: Decoder, tokens: Tensor, order: Order) -> Trace:
-        design, eps, trace = model.design, model.design.stack.norm_eps, Trace()
-        H = [model.embedding.weight[tokens] for _ in range(design.streams)]
+    def run(part: Stretch, x: Tensor, order: Order) -> Trace:
+        design, eps, trace = part.design, part.design.stack.norm_eps, Trace()
+        H = [x for _ in range(design.streams)]
 
         def note(total: Tensor | None) -> None:
             trace.z.append(torch.cat(H, -1))
@@ -134,9 +189,9 @@ def streams(coefficients: Callable[..., tuple[Tensor, Tensor, Tensor]], mean: bo
             total = None
             for half in (0, 1) if block is not None else ():
                 k = 2 * block + half
-                a, A, beta = coefficients(model, k, H)
+                a, A, beta = coefficients(part, k, H)
                 x = sum(a[..., s, None] * H[s] for s in range(len(H)))
-                y = sublayer(model, k, rms(x, eps) * design.norms[k].gain)
+                y = sublayer(part, k, rms(x, eps) * design.norms[k].gain)
                 total = y if total is None else total + y
                 H = [
                     sum(A[..., s, t, None] * H[s] for s in range(len(H))) + beta[..., t, None] * y
@@ -156,9 +211,9 @@ manifold_hyper_connections = streams(_mhc, mean=True)
 def attention_residuals(group: int, copy: bool = False) -> Run:
     """Groups are of visits in the order of execution; what was left out is in none of them."""
 
-    def run(model: Decoder, tokens: Tensor, order: Order) -> Trace:
-        design, eps, trace = model.design, model.design.stack.norm_eps, Trace()
-        embedding = model.embedding.weight[tokens]
+    def run(part: Stretch, x: Tensor, order: Order) -> Trace:
+        design, eps, trace = part.design, part.design.stack.norm_eps, Trace()
+        embedding = x
         outputs: dict[int, Tensor] = {}
 
         def sources() -> list[Tensor]:
@@ -174,7 +229,6 @@ def attention_residuals(group: int, copy: bool = False) -> Run:
             weights = torch.softmax((keys * design.queries[consumer]).sum(-1), 0)
             return (weights[..., None] * values).sum(0)
 
-        x = embedding
         trace.z.append(x)
         for place, block in enumerate(order):
             if block is None:
@@ -183,10 +237,10 @@ def attention_residuals(group: int, copy: bool = False) -> Run:
                 trace.outputs.append(None)
             else:
                 k = 2 * block
-                outputs[2 * place] = sublayer(model, k, rms(x, eps) * design.norms[k].gain)
+                outputs[2 * place] = sublayer(part, k, rms(x, eps) * design.norms[k].gain)
                 # Consumer c reads for sublayer c + 1: 2b + 0 the MLP's, 2b + 1 the right boundary.
                 h = rms(mix(k), eps) * design.norms[k + 1].gain
-                outputs[2 * place + 1] = sublayer(model, k + 1, h)
+                outputs[2 * place + 1] = sublayer(part, k + 1, h)
                 trace.outputs.append(outputs[2 * place] + outputs[2 * place + 1])
                 x = mix(k + 1)
             trace.z.append(x)
@@ -197,10 +251,9 @@ def attention_residuals(group: int, copy: bool = False) -> Run:
 
 
 def mixture_of_depths(rotate_depth_query: bool = False, post_norm: bool = False) -> Run:
-    def run(model: Decoder, tokens: Tensor, order: Order) -> Trace:
-        design, eps, trace = model.design, model.design.stack.norm_eps, Trace()
-        x = model.embedding.weight[tokens]
-        sizes = (2, model.shape.kv_heads, model.shape.head_dim)
+    def run(part: Stretch, x: Tensor, order: Order) -> Trace:
+        design, eps, trace = part.design, part.design.stack.norm_eps, Trace()
+        sizes = (2, part.shape.kv_heads, part.shape.head_dim)
         slots: list[tuple[Tensor, Tensor]] = []
         trace.z.append(x)
         for block in order:
@@ -209,14 +262,14 @@ def mixture_of_depths(rotate_depth_query: bool = False, post_norm: bool = False)
                 k = 2 * block + half
                 h = x if post_norm else rms(x, eps) * design.norms[k].gain
                 if half:
-                    y = sublayer(model, k, h)
-                    if block < model.shape.layers - 1:  # the last block has no map
+                    y = sublayer(part, k, h)
+                    if block < len(part.blocks) - 1:  # the last block has no map
                         written = (h @ design.maps[block].weight.T).unflatten(-1, sizes)
                         slots.append((written[:, :, 0], written[:, :, 1]))
                 else:
-                    q, key, v = qkv(model, k, h)
+                    q, key, v = qkv(part, k, h)
                     o = joint_attention(q, key, v, slots, rotate_depth_query)
-                    y = o.flatten(2) @ model.blocks[block].attention.out.weight.T
+                    y = o.flatten(2) @ part.blocks[block].attention.out.weight.T
                     slots.append((key, v))
                 total = y if total is None else total + y
                 x = x + (rms(y, eps) * design.norms[k].gain if post_norm else y)

@@ -30,9 +30,9 @@ PNG = b"\x89PNG\r\n\x1a\n"
 DRAWN = {"mhc", "block-attnres"}  # between them they answer every probe; a picture takes long
 NOT_ANSWERED = {
     "alignment": set(residuals.names()),  # no loop here
-    "transport": {d for d in residuals.names() if d not in ("hc", "mhc")},
+    "transport": {d for d in residuals.names() if d not in ("hc", "mhc", "mhc-lite")},
     "dead-segment": {d for d in residuals.names() if d != "block-attnres"},
-    "paths": {"post-ln", "deepnorm", "keel", "deeploop"},
+    "paths": {"post-ln", "deepnorm", "keel", "deeploop", "layerscale", "hybridnorm"},
 }
 
 

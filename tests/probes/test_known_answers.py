@@ -212,7 +212,7 @@ def test_lens_ends_at_the_model_itself(name: str) -> None:
     with torch.no_grad():
         final = model.logits(stack.tokens_BT)
         for place in range(3):
-            logits = model.head(stack.read_out(place, stack.states[place]))
+            logits = model.head(stack.read_out(place, stack.points[place]))
             p = torch.softmax(final, -1)
             kl = (p * (p.log() - torch.log_softmax(logits, -1))).sum(-1).mean().item()
             assert found["kl"][place] == pytest.approx(kl, rel=1e-9)

@@ -17,7 +17,20 @@ from tests.residuals.kit import make_model, perturb, shape_of, tokens_of
 
 K, D, M = 4, 8, 4
 L = 2 * K
-EXPLICIT = ["pre-ln", "sandwich-ln", "lns", "moda", "hc", "mhc", "full-attnres", "block-attnres"]
+EXPLICIT = [
+    "rezero",
+    "mhc-lite",
+    "value-residual",
+    "denseformer",
+    "pre-ln",
+    "sandwich-ln",
+    "lns",
+    "moda",
+    "hc",
+    "mhc",
+    "full-attnres",
+    "block-attnres",
+]
 
 
 def executed(model: Decoder, batch: int = 2, length: int = 5) -> Executed:
@@ -55,20 +68,21 @@ def test_paths_are_means_over_tokens(name: str) -> None:
     tokens = tokens_of(1, 2)
     stack = Executed(model, tokens[:, :1], tokens[:, 1:])
     found = measured(stack, "paths")
-    outputs = [y for _, y in stack.sublayers()]
+    outputs = [y for _, y in stack.sublayers(stack.segments[0])]
     if name == "sandwich-ln":
         outputs = [norm(y) for norm, y in zip(model.design.output_norms, outputs, strict=True)]
     sources = [model.embedding(stack.tokens_BT), *outputs]
     read = sum(w * source for w, source in zip(found.values["weights"][-1], sources, strict=True))
-    torch.testing.assert_close(read, model.design.finish(stack.states[-1]), rtol=1e-10, atol=1e-12)
+    expected = model.design.finish(stack.points[-1].state)
+    torch.testing.assert_close(read, expected, rtol=1e-10, atol=1e-12)
     assert found.summary["embedding_in_read_out"] == found.values["weights"][-1][0]
     assert found.summary["last_in_read_out"] == found.values["weights"][-1][-1]
 
 
 def test_what_a_design_cannot_answer_is_said() -> None:
     answers = {
-        "paths": set(EXPLICIT),
-        "transport": {"hc", "mhc"},
+        "paths": {*EXPLICIT, "mix-ln"},  # at this depth a quarter is no block
+        "transport": {"hc", "mhc", "mhc-lite"},
         "dead-segment": {"block-attnres"},
     }
     for name in residuals.names():
@@ -127,7 +141,7 @@ def test_cosine_of_two_streams_that_turn_apart() -> None:
     model.design.routing[0].static[-1] = torch.tensor([0.0, 1.0])
     stack = executed(model)
     x = model.embedding(stack.tokens_BT)
-    _, y = next(stack.sublayers())
+    _, y = next(stack.sublayers(stack.segments[0]))
     expected = F.cosine_similarity(x, x + y, dim=-1).abs().mean().item()
     found = measured(stack, "transport").values["cosine"]
     assert found[:2] == pytest.approx([1.0, expected])
@@ -160,7 +174,8 @@ def test_dead_segment_of_queries_that_turn_from_the_partial_sum(num_dead: int) -
     perturb(model.blocks)
     tokens = torch.zeros(1, 1, dtype=torch.long)
     for b in range(K):
-        outputs = [y for _, y in Executed(model, tokens, tokens).sublayers()]
+        stack = Executed(model, tokens, tokens)
+        outputs = [y for _, y in stack.sublayers(stack.segments[0])]
         along = outputs[2 * b][0, 0]
         sign = -1 if b < num_dead else 1
         model.design.queries[2 * b] = sign * 50 * along / along.norm()

@@ -12,11 +12,14 @@ import residuals
 from depthbench import probes
 from depthbench.model.decoder import Decoder
 from depthbench.probes.executed import Executed
-from tests.probes.reference import CASES, IDS, Order, Run, Trace, attention_residuals
+from tests.probes import reference, reference_later
+from tests.probes.reference import Order, Run, Trace, attention_residuals, whole
 from tests.residuals.kit import make_model, perturb, shape_of, tokens_of
 
 K = 4
 ALL: Order = list(range(K))
+CASES = [*reference.CASES, *reference_later.CASES]
+IDS = ["-".join([name, *map(str, options)]) for name, options, _ in CASES]
 cases = pytest.mark.parametrize(("name", "options", "run"), CASES, ids=IDS)
 
 
@@ -57,17 +60,17 @@ def test_every_registered_design_has_a_reference() -> None:
 @torch.no_grad()
 def test_states_outputs_and_read_outs(name: str, options: dict[str, Any], run: Run) -> None:
     model, stack, inputs, targets = built(name, options)
-    trace = run(model, inputs, ALL)
-    assert len(stack.z) == len(stack.states) == K + 1
+    trace = whole(run, model, inputs, ALL)
+    assert len(stack.z) == len(stack.points) == K + 1
     for place in range(K + 1):
         close(stack.z[place], trace.z[place])
-        logits = model.head(stack.read_out(place, stack.states[place]))
+        logits = model.head(stack.read_out(place, stack.points[place]))
         close(logits, trace.logits(model, place))
     for actual, expected in zip(stack.outputs, trace.outputs, strict=True):
         close(actual, expected)
-    assert stack.loss(stack.states[-1]) == pytest.approx(trace.loss(model, targets), rel=1e-10)
-    whole = model.token_nll(inputs, targets).mean().item()
-    assert stack.loss(stack.states[-1]) == pytest.approx(whole, rel=1e-12)
+    assert stack.loss(stack.points[-1]) == pytest.approx(trace.loss(model, targets), rel=1e-10)
+    expected = model.token_nll(inputs, targets).mean().item()
+    assert stack.loss(stack.points[-1]) == pytest.approx(expected, rel=1e-12)
 
 
 @cases
@@ -76,9 +79,9 @@ def test_pruning_is_the_loss_without_the_block(
     name: str, options: dict[str, Any], run: Run
 ) -> None:
     model, stack, inputs, targets = built(name, options)
-    loss = run(model, inputs, ALL).loss(model, targets)
+    loss = whole(run, model, inputs, ALL).loss(model, targets)
     found = measured(stack, "pruning")["increase"]
-    expected = [run(model, inputs, without(s)).loss(model, targets) - loss for s in ALL]
+    expected = [whole(run, model, inputs, without(s)).loss(model, targets) - loss for s in ALL]
     assert found == pytest.approx(expected, rel=1e-8, abs=1e-11)
     assert min(map(abs, expected)) > 1e-6  # each block counts, the first and the last included
 
@@ -87,23 +90,23 @@ def test_pruning_is_the_loss_without_the_block(
 @torch.no_grad()
 def test_causal_score_is_its_formula(name: str, options: dict[str, Any], run: Run) -> None:
     model, stack, inputs, _ = built(name, options)
-    assert_causal(measured(stack, "causal"), run(model, inputs, ALL), model, inputs, run)
+    assert_causal(measured(stack, "causal"), whole(run, model, inputs, ALL), model, inputs, run)
 
 
 def assert_causal(
-    found: dict[str, Any], whole: Trace, model: Decoder, inputs: Tensor, run: Run
+    found: dict[str, Any], intact: Trace, model: Decoder, inputs: Tensor, run: Run
 ) -> None:
     for s in ALL:
-        trace = run(model, inputs, without(s))
+        trace = whole(run, model, inputs, without(s))
         for place in ALL:
             on_states, on_outputs = found["states"][s][place], found["outputs"][s][place]
             if place <= s:
                 assert on_states is None
                 assert on_outputs is None
                 continue
-            changed, original = (t.z[place + 1] - t.z[place] for t in (trace, whole))
+            changed, original = (t.z[place + 1] - t.z[place] for t in (trace, intact))
             assert on_states == pytest.approx(relative(changed, original), rel=1e-8)
-            expected = relative(trace.outputs[place], whole.outputs[place])
+            expected = relative(trace.outputs[place], intact.outputs[place])
             assert on_outputs == pytest.approx(expected, rel=1e-8)
             assert expected > 1e-6
 
@@ -113,12 +116,12 @@ def assert_causal(
 def test_permutation_score_is_its_formula(name: str, options: dict[str, Any], run: Run) -> None:
     """All pairs: neighbours, and the first with the last."""
     model, stack, inputs, targets = built(name, options)
-    loss = run(model, inputs, ALL).loss(model, targets)
+    loss = whole(run, model, inputs, ALL).loss(model, targets)
     found = measured(stack, "permutation")["score"]
     for i in ALL:
         assert found[i][i] is None
         for j in range(i + 1, K):
-            changed = run(model, inputs, swapped(i, j)).loss(model, targets)
+            changed = whole(run, model, inputs, swapped(i, j)).loss(model, targets)
             assert found[i][j] == pytest.approx(abs(changed - loss) / loss, rel=1e-8, abs=1e-12)
             assert found[j][i] == found[i][j]
             assert found[i][j] > 1e-6
@@ -129,7 +132,12 @@ def test_permutation_score_is_its_formula(name: str, options: dict[str, Any], ru
 def test_copying_the_newest_source(group: int) -> None:
     model, stack, inputs, _ = built("block-attnres", {"group": group})
     run = attention_residuals(group, copy=True)
-    assert_causal(measured(stack, "causal", copy=1.0), run(model, inputs, ALL), model, inputs, run)
+    intact = whole(run, model, inputs, ALL)
+    assert_causal(measured(stack, "causal", copy=1.0), intact, model, inputs, run)
+
+
+# A block that writes a slot, or is Post-LN, is no matter of parameters.
+TAKE_THEIR_KIND_ALONG = ("moda", "mix-ln")
 
 
 def moved_by_hand(model: Decoder, i: int, j: int) -> Decoder:
@@ -143,7 +151,11 @@ def moved_by_hand(model: Decoder, i: int, j: int) -> Decoder:
 
     both = [(2 * i, 2 * j), (2 * i + 1, 2 * j + 1)]
     exchange(moved.blocks, [(i, j)])
-    exchange(design.norms, both)
+    if hasattr(design, "q_norms"):
+        for norms in (design.norms, design.q_norms, design.k_norms, design.v_norms):
+            exchange(norms, [(i, j)])
+    else:
+        exchange(getattr(design, "norms", {}), both if hasattr(design, "norms") else [])
     if hasattr(design, "routing"):
         exchange(design.routing, both)
     if hasattr(design, "output_norms"):
@@ -157,6 +169,12 @@ def moved_by_hand(model: Decoder, i: int, j: int) -> Decoder:
             tensor[[2 * i, 2 * i + 1, 2 * j, 2 * j + 1]] = tensor[
                 [2 * j, 2 * j + 1, 2 * i, 2 * i + 1]
             ]
+    if hasattr(design, "scales"):
+        # Rows of sublayers, or of the blocks that mix; the first block has none to give.
+        first = 2 * K - len(design.scales) if len(design.scales) > K else 1
+        pairs = both if first == 0 else [(i - 1, j - 1)] if i else []
+        for a, b in pairs:
+            design.scales[[a, b]] = design.scales[[b, a]]
     if design.name == "lns":
         for place, block in ((i, j), (j, i)):
             for norm in design.norms[2 * place : 2 * place + 2]:
@@ -166,8 +184,10 @@ def moved_by_hand(model: Decoder, i: int, j: int) -> Decoder:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [(name, options) for name, options, _ in CASES if name != "moda"],
-    ids=[i for i in IDS if not i.startswith("moda")],
+    [(name, options) for name, options, _ in CASES if name not in TAKE_THEIR_KIND_ALONG],
+    ids=[
+        i for i, (name, _, _) in zip(IDS, CASES, strict=True) if name not in TAKE_THEIR_KIND_ALONG
+    ],
 )
 @torch.no_grad()
 def test_exchange_is_a_model_with_its_parameters_moved(name: str, options: dict[str, Any]) -> None:
@@ -180,7 +200,7 @@ def test_exchange_is_a_model_with_its_parameters_moved(name: str, options: dict[
             assert found == pytest.approx(expected, rel=1e-11), (i, j)
 
 
-@pytest.mark.parametrize("name", ["pre-ln", "post-ln", "sandwich-ln", "hc", "mhc"])
+@pytest.mark.parametrize("name", ["pre-ln", "post-ln", "sandwich-ln", "hc", "mhc", "mhc-lite"])
 @torch.no_grad()
 def test_skip_is_a_model_with_a_block_less(name: str) -> None:
     """Where no constant depends on the number of blocks, nor on the block's number."""
@@ -210,7 +230,7 @@ def test_in_a_loop_every_visit_of_a_block_is_a_place(name: str) -> None:
     tokens = tokens_of(2, 6)
     stack = Executed(model, tokens[:, :-1], tokens[:, 1:])
     assert stack.num_places == 2 * rounds
-    whole = model.token_nll(tokens[:, :-1], tokens[:, 1:]).mean().item()
-    assert stack.loss(stack.states[-1]) == pytest.approx(whole, rel=1e-12)
+    expected = model.token_nll(tokens[:, :-1], tokens[:, 1:]).mean().item()
+    assert stack.loss(stack.points[-1]) == pytest.approx(expected, rel=1e-12)
     for name_of_probe in ("causal", "permutation", "pruning"):
         assert measured(stack, name_of_probe)

@@ -72,7 +72,7 @@ def test_the_ten_and_the_controls_are_found() -> None:
     assert residuals.names()[0] == "pre-ln"  # the baseline leads every listing
     families = [residuals.get(name).family for name in residuals.names()]
     assert families == sorted(families, key=families.index)  # each family in one piece
-    assert residuals.names("streams") == ["hc", "mhc"]
+    assert residuals.names("streams") == ["hc", "mhc", "mhc-lite"]
     assert residuals.names("no family") == []
 
 
