@@ -74,7 +74,7 @@ def layout_of(model: LanguageModel) -> Layout:
         return _looped(model)
     if isinstance(model, Decoder):
         stack = Segment(model.design, model.blocks, 0, _as_it_is, _as_it_is)
-        return Layout(lambda x_BTD: (x_BTD, x_BTD), [stack])
+        return Layout(_handed_on, [stack])
     raise TypeError(f"probes know no layout of {type(model).__name__}")
 
 
@@ -84,10 +84,8 @@ def _looped(model: LoopedDecoder) -> Layout:
         return e_BTD, e_BTD
 
     segments: list[Segment] = []
-    begin = opened
-    if model.prelude is not None:
-        prelude = model.prelude
-        begin = lambda x_BTD: (x_BTD, x_BTD)  # noqa: E731
+    prelude, coda = model.prelude, model.coda
+    if prelude is not None:
         segments.append(
             Segment(prelude.placed[0], prelude.blocks, 0, _as_it_is, lambda _, x: opened(x))
         )
@@ -96,14 +94,17 @@ def _looped(model: LoopedDecoder) -> Layout:
         gates = _injecting(core), _normed(core)
         cut = t < model.loop.num_cut
         segments.append(Segment(core.placed[time], core.blocks, _end(segments), *gates, cut))
-    if model.coda is not None:
-        coda = model.coda
+    if coda is not None:
         segments.append(Segment(coda.placed[0], coda.blocks, _end(segments), _as_it_is, _as_it_is))
-    return Layout(begin, segments)
+    return Layout(opened if prelude is None else _handed_on, segments)
 
 
 def _end(segments: list[Segment]) -> int:
     return segments[-1].places.stop if segments else 0
+
+
+def _handed_on(x_BTD: Tensor) -> Flow:
+    return x_BTD, x_BTD
 
 
 def _as_it_is(e_BTD: Tensor, x_BTD: Tensor) -> Flow:
