@@ -1,6 +1,7 @@
 """The report: a page, its figures, and its rows as files."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -9,10 +10,12 @@ from depthbench.errors import InputError
 from depthbench.folder import replacing
 from depthbench.report import paper
 from depthbench.report.cells import read_cells
-from depthbench.report.outputs import names_of, pictures
+from depthbench.report.looped import looped_of
+from depthbench.report.loops import loop_looks
+from depthbench.report.outputs import looped_names, looped_pictures, names_of, pictures
 from depthbench.report.page import Against, render
 from depthbench.report.parts import parts_of
-from depthbench.report.sections import split
+from depthbench.report.sections import LOOPED, looped_suites, split
 from depthbench.report.series import looks
 from depthbench.store import Record, cell_folders, rows
 
@@ -23,6 +26,8 @@ def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> P
     `index.html` needs no other file. Beside it lie `rows.csv`, `rows.parquet`, and the figures:
     `loss_vs_aspect`, `domains` and `efficiency` as `.svg` and `.png`, and the heat maps as
     `probes.png`; rows that are not comparable get figures of their own, `loss_vs_aspect-2` and on.
+    Suites with loops have `loss_vs_executed_depth`, `loss_vs_compute`, `worth_of_loops` and
+    `looped_probes.png` instead.
     `against` lays the published numbers beside ours. Raises `InputError` when a root is no folder
     or holds no cell, or when one experiment has two outcomes.
     """
@@ -37,20 +42,30 @@ def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> P
     records = plain_records(frame)
     known = [record for record in records if record["design"] is not None]
     appearance = looks([*known, *(paper.all_records() if against else [])])
+    suites = looped_suites(known)
+    in_loops = [record for record in known if record["suite"] in suites]
+    appearance |= loop_looks(in_loops)
     cells = read_cells(known)
-    sections = [parts_of(section, appearance, cells) for section in split(known)]
+    plain = [record for record in known if record["suite"] not in suites]
+    sections = [parts_of(section, appearance, cells) for section in split(plain)]
     names = names_of(sections)
+    looped = [looped_of(section, appearance, cells) for section in split(in_loops, LOOPED)]
+    looped_stems = looped_names(looped)
     out.mkdir(parents=True, exist_ok=True)
     with replacing(out / "rows.csv") as path:
         frame.to_csv(path, index=False)
     with replacing(out / "rows.parquet") as path:
         frame.to_parquet(path, index=False)
-    for parts, stems in zip(sections, names, strict=True):
-        for name, content in pictures(parts, stems, appearance):
-            with replacing(out / name) as path:
-                path.write_bytes(content)
+    drawn = [
+        pictures(parts, stems, appearance) for parts, stems in zip(sections, names, strict=True)
+    ]
+    shown = [*zip(looped, looped_stems, strict=True)]
+    drawn += [looped_pictures(part, stems, appearance) for part, stems in shown]
+    for name, content in chain.from_iterable(drawn):
+        with replacing(out / name) as path:
+            path.write_bytes(content)
     page = out / "index.html"
-    html = render(records, sections, appearance, cells, names, against)
+    html = render(records, sections, appearance, cells, names, against, shown)
     with replacing(page) as path:
         path.write_text(html, encoding="utf-8")
     return page

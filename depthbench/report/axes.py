@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
-from depthbench.report.canvas import RULE, Size
-from depthbench.report.lines import ShapeKey
-from depthbench.report.panels import Panel
+from depthbench.report.canvas import MUTED, RULE, Size
+from depthbench.report.panels import Mark, Panel
+from depthbench.report.places import Axis
 from depthbench.report.series import Look, Series
 from depthbench.report.svg import SERIES_GID
 
@@ -20,7 +20,7 @@ LABEL_LENGTH = 20
 
 def draw_panel(axes: Axes, panel: Panel, looks: Mapping[Series, Look], size: Size) -> None:
     axes.set_facecolor("none")
-    axes.set_xscale("log", base=2)
+    axes.set_xscale("log", base=panel.axis.base)
     axes.set_xlim(*_x_limits(panel))
     axes.set_ylim(*panel.limits)
     axes.grid(axis="y", color=RULE, linewidth=0.7)
@@ -31,14 +31,17 @@ def draw_panel(axes: Axes, panel: Panel, looks: Mapping[Series, Look], size: Siz
     if panel.ticks:
         write = panel.ticks
         axes.yaxis.set_major_formatter(lambda value, _: write(value))
-    axes.set_xlabel("d_model / layers, log scale: shallow, wide → deep, narrow")
-    _shape_ticks(axes, panel.shapes, size)
+    axes.set_xlabel(panel.axis.name)
+    _x_ticks(axes, panel.axis, panel.axis.ticks(panel.places), size)
+    _draw_levels(axes, panel, looks)
     for place, series in enumerate(panel.values):
         _draw_series(axes, panel, series, looks[series], gid_of(looks, series), place)
+    for mark in panel.marks:
+        _draw_mark(axes, panel, mark, looks[mark.series], gid_of(looks, mark.series))
     for place, (series, lost) in enumerate(panel.diverged.items()):
         cross: dict[str, Any] = {"color": looks[series].light, "gid": gid_of(looks, series)}
         cross |= {"linestyle": "none", "marker": "x", "markersize": 8, "markeredgewidth": 2}
-        x = [shape.aspect_ratio * 2 ** (-0.06 * place) for shape in lost]
+        x = [at.x * 2 ** (-0.06 * place) for at in lost]
         axes.plot(x, [0.975] * len(x), transform=axes.get_xaxis_transform(), **cross)
     if size.labels:
         _label_ends(axes, panel, looks, size)
@@ -49,28 +52,52 @@ def gid_of(looks: Mapping[Series, Look], series: Series) -> str:
 
 
 def _x_limits(panel: Panel) -> tuple[float, float]:
-    """Descending, so that depth grows to the right."""
-    wide, deep = panel.shapes[0].aspect_ratio, panel.shapes[-1].aspect_ratio
-    margin = 2 ** (0.05 * math.log2(wide / deep) or 0.5)
+    """From the first place to the last, with a margin."""
+    first, last = panel.places[0].x, panel.places[-1].x
+    low, high = (last, first) if panel.axis.falls else (first, last)
+    margin = 2 ** (0.05 * math.log2(high / low) or 0.5)
     margin = max(margin, _apart(panel) ** (len(panel.values) / 2 + 1))
-    return wide * margin, deep / margin
+    low, high = low / margin, high * margin
+    return (high, low) if panel.axis.falls else (low, high)
 
 
-def _shape_ticks(axes: Axes, shapes: Sequence[ShapeKey], size: Size) -> None:
-    """One tick a shape; its label where it does not run into the one before or the last."""
-    axes.set_xticks([shape.aspect_ratio for shape in shapes])
+def _x_ticks(axes: Axes, axis: Axis, ticks: Sequence[tuple[float, str]], size: Size) -> None:
+    """A tick's label stands where it does not run into the one before or the last."""
+    axes.set_xticks([x for x, _ in ticks])
     axes.set_xticks([], minor=True)
     start, stop = (math.log2(x) for x in axes.get_xlim())
-    places = [size.plot[2] * (math.log2(s.aspect_ratio) - start) / (stop - start) for s in shapes]
-    room = 6.2 * size.font
+    places = [size.plot[2] * (math.log2(x) - start) / (stop - start) for x, _ in ticks]
+    room = axis.room * size.font
     labels: list[str] = []
     free = -math.inf
-    for shape, place in zip(shapes, places, strict=True):
-        last = shape is shapes[-1]
+    for (x, text), place in zip(ticks, places, strict=True):
+        last = x == ticks[-1][0]
         fits = last or free <= place <= places[-1] - room
-        labels.append(f"{shape.label}\n{shape.aspect_ratio:.3g}" if fits else "")
+        labels.append(text if fits else "")
         free = place + room if fits else free
     axes.set_xticklabels(labels)
+
+
+def _draw_levels(axes: Axes, panel: Panel, looks: Mapping[Series, Look]) -> None:
+    """Horizontal rules and the frontier, under everything else."""
+    for series, level in panel.levels:
+        style: dict[str, Any] = {"color": MUTED}
+        if series is not None:
+            style = {"color": looks[series].light, "gid": gid_of(looks, series)}
+        axes.axhline(level, linewidth=1.1, linestyle=(0, (1, 2)), zorder=1.5, **style)
+    if panel.frontier:
+        x, y = zip(*panel.frontier, strict=True)
+        axes.plot(x, y, color=RULE, linewidth=9, solid_capstyle="round", zorder=1)
+
+
+def _draw_mark(axes: Axes, panel: Panel, mark: Mark, look: Look, gid: str) -> None:
+    low, high = panel.limits
+    inside = low <= mark.value.mean <= high
+    style: dict[str, Any] = {"color": look.light, "gid": gid, "linestyle": "none", "zorder": 4}
+    style |= {"marker": mark.marker, "fillstyle": "none", "markersize": 7, "markeredgewidth": 1.5}
+    if not inside:
+        style |= {"marker": "^" if mark.value.mean > high else "v", "clip_on": False}
+    axes.plot([mark.place.x], [min(max(mark.value.mean, low), high)], **style)
 
 
 def _draw_series(
@@ -83,33 +110,36 @@ def _draw_series(
 ) -> None:
     values = panel.values[series]
     shift = _apart(panel) ** (place - (len(panel.values) - 1) / 2)
-    x = {shape: shape.aspect_ratio * shift for shape in panel.shapes}
-    means = [values[s].mean if s in values else math.nan for s in panel.shapes]  # nan: a gap
+    shown = [p for p in panel.places if p in values or panel.axis.line == "gaps"]
+    x = {at: at.x * shift for at in shown}
+    means = [values[at].mean if at in values else math.nan for at in shown]  # nan: a gap
     style: dict[str, Any] = {"color": look.light, "gid": gid}
     dot: dict[str, Any] = {"marker": look.marker, "markersize": 6.5 if look.width > 2 else 5.5}
-    dashes = (0, look.dash) if look.dash else "solid"
+    dashes: Any = (0, look.dash) if look.dash else "solid"
+    dashes = "none" if panel.axis.line == "none" else dashes
     line: dict[str, Any] = {"linewidth": look.width, "linestyle": dashes, "zorder": 3}
     axes.plot([*x.values()], means, **line, **dot, **style)
-    axes.plot([*x.values()], means, linewidth=11, alpha=0, gid=gid)  # what a pointer can hit
-    bars = {shape: panel.bars[series, shape] for shape in values if (series, shape) in panel.bars}
+    if panel.axis.line != "none":
+        axes.plot([*x.values()], means, linewidth=11, alpha=0, gid=gid)  # what a pointer can hit
+    bars = {at: panel.bars[series, at] for at in values if (series, at) in panel.bars}
     if bars:  # one line with gaps: a line for each bar would take most of the time
-        across = [place for shape in bars for place in (x[shape], x[shape], math.nan)]
+        across = [end for at in bars for end in (x[at], x[at], math.nan)]
         along = [end for low, high in bars.values() for end in (low, high, math.nan)]
         axes.plot(across, along, linewidth=1, alpha=0.6, **style)
-    for shape, value in values.items():
+    for at, value in values.items():
         if not panel.limits[0] <= value.mean <= panel.limits[1]:
             above = value.mean > panel.limits[1]
             edge: dict[str, Any] = {"marker": "^" if above else "v", "clip_on": False}
             transform = axes.get_xaxis_transform()
-            axes.plot([x[shape]], [float(above)], transform=transform, **edge, **style)
+            axes.plot([x[at]], [float(above)], transform=transform, **edge, **style)
 
 
 def _apart(panel: Panel) -> float:
     """Factor between the places of two designs, so that bars do not cover each other."""
     if not panel.bars:
         return 1.0
-    places = [math.log2(shape.aspect_ratio) for shape in panel.shapes]
-    gap = min((a - b for a, b in pairwise(places)), default=1.0)
+    places = [math.log2(place.x) for place in panel.places]
+    gap = min((abs(a - b) for a, b in pairwise(places)), default=1.0)
     return 2 ** min(0.04, 0.25 * gap / len(panel.values))
 
 
@@ -118,9 +148,9 @@ def _label_ends(axes: Axes, panel: Panel, looks: Mapping[Series, Look], size: Si
     low, high = panel.limits
     ends = []
     for series, values in panel.values.items():
-        last = min(values, key=lambda shape: shape.aspect_ratio)
+        last = min(values, key=lambda at: at.x if panel.axis.falls else -at.x)
         height = (min(max(values[last].mean, low), high) - low) / (high - low)
-        ends.append((height, last.aspect_ratio, series))
+        ends.append((height, last.x, series))
     ends.sort(key=lambda end: end[0])
     gap = 1.2 * size.font / size.plot[3]
     if gap * (len(ends) - 1) > 1.0:

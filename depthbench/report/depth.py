@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from depthbench.report.axes import gid_of
 from depthbench.report.canvas import RC, RULE, Form, saved
 from depthbench.report.cells import Array, Probed
-from depthbench.report.probes import Probes
+from depthbench.report.probes import Chosen, Probes
 from depthbench.report.series import Look, Series
 
 WIDTH, HEIGHT, FONT = 350, 200, 9.5
@@ -44,7 +44,7 @@ def depth_charts(probes: Probes) -> list[Chart]:
                 if probed and values.ndim == 1:
                     holders.setdefault(kind, probed)
                     kinds.setdefault(kind, {})[chosen.series] = values
-                    places.setdefault(kind, set()).add(_place(len(values), chosen.line.shape[0]))
+                    places.setdefault(kind, set()).add(_place(len(values), chosen))
         for kind, lines in kinds.items():
             holder = holders[kind]
             place = places[kind].pop() if len(places[kind]) == 1 else "place in depth"
@@ -54,8 +54,10 @@ def depth_charts(probes: Probes) -> list[Chart]:
     return charts
 
 
-def _place(length: int, layers: int) -> str:
-    known = {layers: "block", layers + 1: "state, 0 before the first block", 2 * layers: "sublayer"}
+def _place(length: int, chosen: Chosen) -> str:
+    num, layers = chosen.num_blocks, chosen.line.shape.layers
+    known = {layers: "block of the model"} if num > layers else {}
+    known |= {num: "block", num + 1: "state, 0 before the first block", 2 * num: "sublayer"}
     return known.get(length, "place in depth")
 
 

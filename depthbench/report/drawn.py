@@ -1,6 +1,6 @@
 """Figures as markup: panels, charts and legends that follow the page's colours."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,21 +32,29 @@ def _colours(looks: Mapping[Series, Look]) -> dict[str, str]:
 
 def _drawn(panel: Panel, looks: Mapping[Series, Look], size: canvas.Size, prefix: str) -> Markup:
     source = figures.draw([panel], looks, size, "svg").decode()
-    title = f"{panel.title} against aspect ratio; the values are in the tables"
+    title = f"{panel.title} against {panel.axis.against}; the values are in the tables"
     return Markup(inline(source, prefix, title, _colours(looks)))
 
 
-def figure(panel: Panel, looks: Mapping[Series, Look], prefix: str) -> Figure:
+def figure(panel: Panel, looks: Mapping[Series, Look], prefix: str, text: str = "") -> Figure:
     """The panel in two sizes."""
     wide = _drawn(panel, looks, canvas.WIDE, f"{prefix}w-")
     compact = _drawn(panel, looks, canvas.COMPACT, f"{prefix}c-")
-    return Figure(wide, compact, caption(panel, looks))
+    return Figure(wide, compact, f"{text} {caption(panel, looks, bars=not text)}".strip())
 
 
 def small(panel: Panel, looks: Mapping[Series, Look], prefix: str, text: str = "") -> Figure:
     """The panel in one size that fits a phone."""
     drawn = _drawn(panel, looks, canvas.SMALL, prefix)
     return Figure(drawn, None, f"{text} {caption(panel, looks, bars=not text)}".strip())
+
+
+def few(
+    panels: Sequence[tuple[Panel, str]], looks: Mapping[Series, Look], prefix: str
+) -> list[Figure]:
+    """Panels with their texts: one or two in two sizes, more of them small."""
+    draw = figure if len(panels) < 3 else small
+    return [draw(panel, looks, f"{prefix}{i}-", text) for i, (panel, text) in enumerate(panels)]
 
 
 def chart(drawn: Chart, looks: Mapping[Series, Look], prefix: str, text: str) -> Figure:

@@ -1,4 +1,4 @@
-"""Panels against aspect ratio, from shallow and wide to deep and narrow."""
+"""Panels as files and as markup: side by side, each on axes of its own."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from depthbench.report.axes import draw_panel
-from depthbench.report.canvas import RC, Form, Size, saved
-from depthbench.report.panels import Panel
+from depthbench.report.canvas import INK, RC, Form, Size, saved
+from depthbench.report.panels import Mark, Panel
 from depthbench.report.series import Look, Series
 
 
@@ -25,8 +25,9 @@ def draw_forms(
 ) -> dict[Form, bytes]:
     """One drawing in several formats."""
     columns = min(len(shown), size.columns)
-    named = list(dict.fromkeys(series for panel in shown for series in panel.values))
-    key = 20 * math.ceil(len(named) / 5) if size.key else 0
+    named = list(dict.fromkeys(series for panel in shown for series in panel.series))
+    kinds = {mark.kind: mark for panel in shown for mark in panel.marks}.values()
+    key = 20 * math.ceil((len(named) + len(kinds)) / 5) if size.key else 0
     total, tall = size.width * columns, size.height * math.ceil(len(shown) / columns) + key
     with matplotlib.rc_context(RC | {"font.size": size.font}):
         figure = Figure(figsize=(total / 72, tall / 72))
@@ -38,6 +39,7 @@ def draw_forms(
             draw_panel(figure.add_axes(box), panel, looks, size)
         if size.key:
             lines = [_sample(looks[series]) for series in named]
+            lines += [_open(mark) for mark in kinds]
             figure.legend(handles=lines, loc="lower center", ncols=5, frameon=False)
         return {form: saved(figure, form, size.dpi) for form in forms}
 
@@ -56,6 +58,11 @@ def swatch(look: Look) -> bytes:
         file = BytesIO()
         figure.savefig(file, format="svg", metadata={"Date": None}, facecolor="none")
     return file.getvalue()
+
+
+def _open(mark: Mark) -> Line2D:
+    style: dict[str, Any] = {"linestyle": "none", "marker": mark.marker, "fillstyle": "none"}
+    return Line2D([], [], color=INK, label=mark.kind, markersize=6.5, **style)
 
 
 def _sample(look: Look) -> Line2D:

@@ -28,6 +28,11 @@ class ShapeKey(NamedTuple):
         return self.d_model / self.layers
 
     @property
+    def x(self) -> float:
+        """Where it stands on an axis."""
+        return self.aspect_ratio
+
+    @property
     def label(self) -> str:
         return f"L{self.layers} / d{self.d_model}"
 

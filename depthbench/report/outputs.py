@@ -1,14 +1,18 @@
 """Figures as files beside the page."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from depthbench.report import canvas, figures
+from depthbench.report.looped import Looped
+from depthbench.report.panels import Panel
 from depthbench.report.parts import Parts
 from depthbench.report.plates import picture
 from depthbench.report.series import Look, Series
 
 LOSS, DOMAINS, EFFICIENCY, PROBES = "loss_vs_aspect", "domains", "efficiency", "probes"
+EXECUTED, COMPUTE, WORTH = "loss_vs_executed_depth", "loss_vs_compute", "worth_of_loops"
+LOOPED_PROBES = "looped_probes"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,29 @@ def names_of(sections: Sequence[Parts]) -> list[Names]:
     return names
 
 
+@dataclass(frozen=True)
+class LoopedNames:
+    """Stems of a looped part's files; empty where there is nothing to draw."""
+
+    executed: str
+    compute: str
+    worth: str
+    probes: str
+
+
+def looped_names(parts: Sequence[Looped]) -> list[LoopedNames]:
+    """As `names_of`."""
+    return [
+        LoopedNames(
+            _numbered(EXECUTED, number) if part.depth else "",
+            _numbered(COMPUTE, number) if part.compute else "",
+            _numbered(WORTH, number) if part.worth else "",
+            _numbered(LOOPED_PROBES, number) if part.probes.columns else "",
+        )
+        for number, part in enumerate(parts, 1)
+    ]
+
+
 def _numbered(stem: str, number: int) -> str:
     return stem if number == 1 else f"{stem}-{number}"
 
@@ -56,9 +83,26 @@ def pictures(
         (stem, panels, canvas.MANY)
         for stem, (_, panels) in zip(names.domains, parts.blocks, strict=True)
     ]
+    yield from _files(drawn, looks)
+    if names.probes:
+        yield f"{names.probes}.png", picture(parts.probes, looks)
+
+
+def looped_pictures(
+    part: Looped, names: LoopedNames, looks: Mapping[Series, Look]
+) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every figure file of a looped part."""
+    worth = [part.worth] if part.worth else []
+    stems = ((names.executed, part.depth), (names.compute, part.compute), (names.worth, worth))
+    yield from _files([(stem, panels, canvas.MANY) for stem, panels in stems], looks)
+    if names.probes:
+        yield f"{names.probes}.png", picture(part.probes, looks)
+
+
+def _files(
+    drawn: Iterable[tuple[str, Sequence[Panel], canvas.Size]], looks: Mapping[Series, Look]
+) -> Iterator[tuple[str, bytes]]:
     for stem, panels, size in drawn:
         if stem and panels:
             drawn_forms = figures.draw_forms(panels, looks, size, ("svg", "png"))
             yield from ((f"{stem}.{form}", content) for form, content in drawn_forms.items())
-    if names.probes:
-        yield f"{names.probes}.png", picture(parts.probes, looks)

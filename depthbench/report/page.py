@@ -14,7 +14,9 @@ from depthbench import __version__
 from depthbench.report import facts, paper, statements
 from depthbench.report.cells import Cells
 from depthbench.report.drawn import Figure, Legend, figure, legend
-from depthbench.report.outputs import Names
+from depthbench.report.looped import Looped
+from depthbench.report.looped_view import looped_view
+from depthbench.report.outputs import LoopedNames, Names
 from depthbench.report.paper_view import paper_view, published_tables
 from depthbench.report.parts import Parts
 from depthbench.report.probe_view import ProbeView, probe_view
@@ -60,6 +62,7 @@ def render(
     cells: Cells,
     files: Sequence[Names],
     against: Against | None = None,
+    looped: Sequence[tuple[Looped, LoopedNames]] = (),
 ) -> str:
     """HTML of the report. `files`: stems of the figure files of every section."""
     environment = Environment(
@@ -69,17 +72,19 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    script = _joined("page.js", *["looped.js"][: len(looped)])
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     views = [
         _view(parts, looks, cells, names, f"f{i}-", against)
         for i, (parts, names) in enumerate(zip(sections, files, strict=True))
     ]
-    style = "".join(
-        (_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "parts.css")
-    )
+    style = _joined("page.css", "parts.css", *["looped.css"][: len(looped)])
+    loops = [
+        looped_view(part, looks, cells, names, f"l{i}-") for i, (part, names) in enumerate(looped)
+    ]
     html = environment.get_template("page.html.j2").render(
         version=__version__,
+        title=_title(sections, looped),
         suites=joined(sorted({record["suite"] for record in records})),
         style=Markup(style),
         script=Markup(script),
@@ -87,6 +92,7 @@ def render(
         looks=list(looks.values()),
         facts=facts.head_facts(records),
         sections=views,
+        looped=loops,
         differing=joined(sections[0].section.differing) if sections else "",
         line_columns=LINE_COLUMNS,
         depth_columns=DEPTH_COLUMNS,
@@ -96,6 +102,16 @@ def render(
         copies=facts.copies(records),
     )
     return html.strip() + "\n"
+
+
+def _joined(*names: str) -> str:
+    return "".join((_HERE / name).read_text(encoding="utf-8") for name in names)
+
+
+def _title(sections: Sequence[Parts], looped: Sequence[object]) -> str:
+    if not looped:
+        return "Loss against aspect ratio"
+    return "Loss against aspect ratio and loops" if sections else "Loss of looped stacks"
 
 
 def _view(

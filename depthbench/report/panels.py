@@ -1,47 +1,75 @@
 """What a panel shows: every mean, how far it may be off, what lies outside, and what diverged."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from depthbench.report.lines import Best, Line, ShapeKey, Spread, delta
+from depthbench.report.lines import Best, Line, Spread, delta
+from depthbench.report.places import ASPECT, Axis, Place
 from depthbench.report.reading import shapes_of
 from depthbench.report.series import Series
 
 NATS = "nats per token"
 _FAR = 0.75  # of the range so far, from its edge
-Means = Mapping[Series, Mapping[ShapeKey, Spread]]
-Ends = Mapping[tuple[Series, ShapeKey], tuple[float, float]]
+Means = Mapping[Series, Mapping[Place, Spread]]
+Ends = Mapping[tuple[Series, Place], tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point beside the lines, drawn open. `kind`: what it is, in words."""
+
+    series: Series
+    place: Place
+    value: Spread
+    kind: str
+    marker: str
 
 
 @dataclass
 class Panel:
-    """What one panel shows. `values`: mean and deviation by series and shape.
+    """What one panel shows. `values`: mean and deviation by series and place, left to right.
 
-    `bars`: where the thin bar of a point begins and ends. `ticks` writes the numbers of the axis.
+    `bars`: where the thin bar of a point begins and ends. `ticks` writes the numbers of the y axis.
+    `levels`: horizontal rules, each of a series or of none. `frontier`: places and values that a
+    broad line joins.
     """
 
     measure: str
     title: str
     unit: str
-    shapes: list[ShapeKey]
+    places: list[Place]
     values: Means
     bars: Ends
-    diverged: Mapping[Series, list[ShapeKey]]
+    diverged: Mapping[Series, list[Place]]
     ticks: Callable[[float], str] | None = None
+    axis: Axis = ASPECT
+    marks: Sequence[Mark] = ()
+    levels: Sequence[tuple[Series | None, float]] = ()
+    frontier: Sequence[tuple[float, float]] = ()
     limits: tuple[float, float] = (0.0, 1.0)
-    outside: list[tuple[Series, ShapeKey, float]] = field(default_factory=list)
+    outside: list[tuple[Series, Place, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.limits = _limits(self)
         low, high = self.limits
         self.outside = [
-            (series, shape, value.mean)
-            for series, values in self.values.items()
-            for shape, value in values.items()
-            if not low <= value.mean <= high
+            (series, place, mean)
+            for series, place, mean in self._points()
+            if not low <= mean <= high
         ]
+
+    def _points(self) -> Iterator[tuple[Series, Place, float]]:
+        for series, values in self.values.items():
+            yield from ((series, place, value.mean) for place, value in values.items())
+        yield from ((mark.series, mark.place, mark.value.mean) for mark in self.marks)
+
+    @property
+    def series(self) -> list[Series]:
+        """Every one that is drawn."""
+        marked = (mark.series for mark in self.marks)
+        return list(dict.fromkeys([*self.values, *marked]))
 
 
 def panels(best: Best, order: Sequence[Series]) -> list[Panel]:
@@ -64,23 +92,24 @@ def panel(
     ticks: Callable[[float], str] | None = None,
 ) -> Panel:
     """`value` of every line; without `bars` these reach one deviation to both sides."""
-    values: dict[Series, dict[ShapeKey, Spread]] = {}
-    ends: dict[tuple[Series, ShapeKey], tuple[float, float]] = {}
-    diverged: dict[Series, list[ShapeKey]] = {}
+    values: dict[Series, dict[Place, Spread]] = {}
+    ends: dict[tuple[Series, Place], tuple[float, float]] = {}
+    diverged: dict[Series, list[Place]] = {}
     for series in order:
         own = {shape: line for (owner, shape), line in best.items() if owner == series}
         for shape, line in own.items():
             found = value(line)
             if isinstance(found, Spread):
                 values.setdefault(series, {})[shape] = found
-                reach = bars(line) if bars else _deviation(found)
+                reach = bars(line) if bars else deviation(found)
                 ends |= {(series, shape): reach} if reach else {}
             if line.diverged and not line.done:
                 diverged.setdefault(series, []).append(shape)
-    return Panel(measure, title, unit, shapes_of(best), values, ends, diverged, ticks)
+    return Panel(measure, title, unit, [*shapes_of(best)], values, ends, diverged, ticks)
 
 
-def _deviation(value: Spread) -> tuple[float, float] | None:
+def deviation(value: Spread) -> tuple[float, float] | None:
+    """One deviation to both sides."""
     return None if value.sd is None else (value.mean - value.sd, value.mean + value.sd)
 
 
@@ -102,11 +131,15 @@ def _limits(panel: Panel) -> tuple[float, float]:
     """Limits that hold every value but far outliers, which would flatten all other lines."""
     spreads = {s: list(values.values()) for s, values in panel.values.items()}
     means = [v.mean for values in spreads.values() for v in values]
+    means += [mark.value.mean for mark in panel.marks]
     if not means:
         return 0.0, 1.0
+    shown = [v.mean for s in spreads if s.is_baseline for v in spreads[s]]
+    shown += [level for _, level in panel.levels]
+    if len(means) < panel.axis.least_cut:
+        shown += means
     lower, upper = np.quantile(means, (0.25, 0.75))
-    low = min([lower, *(v.mean for s in spreads if s.is_baseline for v in spreads[s])])
-    high = max([upper, *(v.mean for s in spreads if s.is_baseline for v in spreads[s])])
+    low, high = min([lower, *shown]), max([upper, *shown])
     for mean in sorted(means, key=lambda mean: max(low - mean, mean - high)):
         if max(low - mean, mean - high) <= _FAR * (high - low):
             low, high = min(low, mean), max(high, mean)
@@ -117,6 +150,8 @@ def _limits(panel: Panel) -> tuple[float, float]:
         if low <= value.mean <= high
         for end in panel.bars.get((series, shape), (value.mean, value.mean))
     ]
+    kept += [m.value.mean for m in panel.marks if low <= m.value.mean <= high]
+    kept += [level for _, level in panel.levels]
     low, high = min(kept), max(kept)
     margin = 0.06 * (high - low) or 0.01 * (abs(high) or 1.0)
     return low - margin, high + 1.6 * margin  # diverged cells are marked along the top

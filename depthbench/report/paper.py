@@ -104,7 +104,7 @@ def _published(title: str, values: Values, order: Sequence[Series]) -> Panel:
 def without_reference(panel: Panel) -> str:
     """Where designs have numbers and no difference, because Pre-LN has none there."""
     known = {shape for s, by in panel.values.items() if s.is_baseline for shape in by}
-    missing = [shape.label for shape in panel.shapes if shape not in known]
+    missing = [shape.label for shape in panel.places if shape not in known]
     return f"No difference at {joined(missing)}: no Pre-LN was published there." if missing else ""
 
 

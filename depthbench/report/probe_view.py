@@ -6,7 +6,9 @@ from depthbench.report.depth import depth_charts
 from depthbench.report.drawn import chart, legend
 from depthbench.report.parts import Parts
 from depthbench.report.plates import PlateHead, PlateRow, plate_heads, plate_rows
+from depthbench.report.probes import Probes
 from depthbench.report.summary import (
+    CELL_HEAD,
     SUMMARY_HEAD,
     definitions,
     not_probed,
@@ -29,19 +31,26 @@ class ProbeView:
     charts: Part
     definitions: list[Column]
     absent: list[str]
+    lead: str
 
 
 def probe_view(parts: Parts, looks: Looks, prefix: str) -> ProbeView:
     """The layer probes of a section."""
-    probes, notes = parts.probes, Footnotes()
+    return probes_of_part(parts.probes, looks, prefix)
+
+
+def probes_of_part(probes: Probes, looks: Looks, prefix: str, lead: str = "") -> ProbeView:
+    """The layer probes of any part. `lead`: which cells are shown, unless the deepest shapes."""
+    notes = Footnotes()
     rows = plate_rows(probes, looks, notes)
     drawn = [
         chart(found, looks, f"{prefix}p{i}-", without_answer(probes, found.probe, looks))
         for i, found in enumerate(depth_charts(probes))
     ]
+    head = CELL_HEAD if lead else SUMMARY_HEAD
+    where = "in the cells above" if lead else "at the deepest probed shape of each design"
     captions = {
-        "late": "Late pairs that matter, at the deepest probed shape of each design: mean over "
-        "seeds.",
+        "late": f"Late pairs that matter, {where}: mean over seeds.",
         "probes": "What else the probes sum up there.",
     }
     tables = []
@@ -49,7 +58,7 @@ def probe_view(parts: Parts, looks: Looks, prefix: str) -> ProbeView:
         columns, reasons = summaries(probes, name == "late"), Footnotes()
         if columns:
             found = summary_rows(probes, columns, looks, reasons)
-            titles = [*SUMMARY_HEAD, *columns.values()]
+            titles = [*head, *columns.values()]
             tables.append(table(titles, found, caption, name, reasons))
     key = legend([chosen.series for chosen in probes.answered], looks, f"{prefix}p")
     return ProbeView(
@@ -59,4 +68,5 @@ def probe_view(parts: Parts, looks: Looks, prefix: str) -> ProbeView:
         Part([], drawn, key, tables),
         definitions(probes),
         not_probed(probes, looks),
+        lead,
     )

@@ -21,12 +21,21 @@ Key = tuple[str, str]  # a probe and one of its values
 
 @dataclass(frozen=True)
 class Chosen:
-    """The cell that stands for a design: the deepest that was probed, of its seeds the median."""
+    """The cell that stands for a design: the deepest that was probed, of its seeds the median.
+
+    `executed`: how many blocks it runs in a forward pass, where that is not how many it has.
+    """
 
     series: Series
     line: Line
     cell: Cell | None
     note: str
+    executed: int = 0
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that are run: those of the shape, unless loops run more."""
+        return self.executed or self.line.shape.layers
 
     def values(self, key: Key) -> Array | None:
         """What the cell has under that key."""
@@ -64,7 +73,7 @@ def probes_of(best: Best, order: Sequence[Series], cells: Cells, members: Iterab
     shown = [series for series in order if any(owner == series for owner, _ in best)]
     return Probes(
         [_choose(series, best, shapes, cells) for series in shown],
-        _columns(list(members)),
+        map_columns(list(members)),
         ordered(name for cell in members for name in cell.probes),
     )
 
@@ -91,7 +100,8 @@ def _note(line: Line, cell: Cell, shapes: Sequence[ShapeKey], best: Best, cells:
     return "; ".join(parts)
 
 
-def _columns(members: Sequence[Cell]) -> list[MapColumn]:
+def map_columns(members: Sequence[Cell]) -> list[MapColumn]:
+    """Every kind of map that a cell has."""
     columns = []
     for name in ordered(name for cell in members for name in cell.probes):
         found = [cell.probes[name] for cell in members if name in cell.probes]

@@ -12,6 +12,7 @@ from depthbench.report.lines import (
     NO_REFERENCE,
     Best,
     Blank,
+    Line,
     ShapeKey,
     Spread,
     spread,
@@ -53,16 +54,23 @@ def yardstick(best: Best) -> Yardstick | None:
     """
     done = [line for line in best.values() if line.done]
     num_seeds = min((len(line.done) for line in done), default=0)
-    spreads = [
-        s for s in (line.loss for line in done) if isinstance(s, Spread) and s.sd is not None
-    ]
-    dof = sum(s.n - 1 for s in spreads)
-    if dof:
-        variance = sum((s.n - 1) * (s.sd or 0.0) ** 2 for s in spreads) / dof
-        bound = stats.t.ppf(0.975, dof) * np.sqrt(2 * variance / num_seeds)
-        return Yardstick(float(bound), "seeds", num_seeds)
+    if judged := by_seeds(done):
+        return judged
     uneven = _unevenness(best)
     return Yardstick(uneven, "unevenness", num_seeds) if uneven else None
+
+
+def by_seeds(done: Sequence[Line]) -> Yardstick | None:
+    """The bound from the pooled deviation between seeds. None where no line has two."""
+    losses = [line.loss for line in done]
+    spreads = [s for s in losses if isinstance(s, Spread) and s.sd is not None]
+    dof = sum(s.n - 1 for s in spreads)
+    if not dof:
+        return None
+    num_seeds = min(len(line.done) for line in done)
+    variance = sum((s.n - 1) * (s.sd or 0.0) ** 2 for s in spreads) / dof
+    bound = stats.t.ppf(0.975, dof) * np.sqrt(2 * variance / num_seeds)
+    return Yardstick(float(bound), "seeds", num_seeds)
 
 
 def _unevenness(best: Best) -> float | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from depthbench.report.values import plain
@@ -21,6 +21,7 @@ FIELDS = {
     "batch_size": "batch size",
     "precision": "precision",
 }
+LOOPED = ("ladder", "loop", "amount")  # what the rows of a looped part may differ in
 _NEAR = 1.1  # budgets in tokens per parameter differ as much as the shapes of one ladder do
 
 
@@ -32,10 +33,15 @@ class Section:
     differing: dict[str, str]
 
 
-def split(records: Sequence[Record]) -> list[Section]:
-    """Groups of comparable records, the largest first."""
+def looped_suites(records: Iterable[Record]) -> set[str]:
+    """Suites with at least one loop: their stacks without one are controls."""
+    return {record["suite"] for record in records if record["loop"] is not None}
+
+
+def split(records: Sequence[Record], free: Collection[str] = ()) -> list[Section]:
+    """Groups of comparable records, the largest first. They may differ in what `free` names."""
     groups: dict[tuple[tuple[str, str], ...], list[Record]] = defaultdict(list)
-    for record, fields in zip(records, _all_fields(records), strict=True):
+    for record, fields in zip(records, _all_fields(records, free), strict=True):
         groups[tuple(fields.items())].append(record)
     keys = [dict(key) for key in groups]
     names = list(dict.fromkeys(name for key in keys for name in key))
@@ -47,8 +53,10 @@ def split(records: Sequence[Record]) -> list[Section]:
     return sorted(sections, key=lambda section: -len(section.records))
 
 
-def _all_fields(records: Sequence[Record]) -> list[dict[str, str]]:
-    fixed = [_fixed_fields(record) for record in records]
+def _all_fields(records: Sequence[Record], free: Collection[str]) -> list[dict[str, str]]:
+    fixed = [_fixed_fields(record, free) for record in records]
+    if "amount" in free:
+        return fixed
     alike: dict[tuple[tuple[str, str], ...], list[Record]] = defaultdict(list)
     for record, fields in zip(records, fixed, strict=True):
         alike[tuple(fields.items())].append(record)
@@ -58,8 +66,9 @@ def _all_fields(records: Sequence[Record]) -> list[dict[str, str]]:
     ]
 
 
-def _fixed_fields(record: Record) -> dict[str, str]:
-    fields = {title: str(record[name]) for name, title in FIELDS.items() if name in record}
+def _fixed_fields(record: Record, free: Collection[str]) -> dict[str, str]:
+    kept = {name: title for name, title in FIELDS.items() if name not in free}
+    fields = {title: str(record[name]) for name, title in kept.items() if name in record}
     fields["corpus"] = f"{record['corpus']} {record['corpus_hash']}"
     recipe = json.loads(record["recipe"])
     return fields | {name.replace("_", " "): plain(value) for name, value in recipe.items()}

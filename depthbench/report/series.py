@@ -18,8 +18,8 @@ _FAMILIES = ("baseline", "norm", "streams", "access")
 _DASHES = {"norm": (5, 2), "streams": None, "access": (5, 1.5, 1, 1.5)}
 _HUES = {"norm": (0.51, 0.74), "streams": (0.0, 0.09), "access": (0.46, 0.3)}
 _OTHER_HUES = ((0.86, 0.93), (0.12, 0.16), (0.8, 0.84))
-_MARKERS = "os^DvPX*<>pd"
-_INK = ("#1b1d21", "#f2f2ee")
+MARKERS = "os^DvPX*<>pd"
+PLAIN_INK = ("#1b1d21", "#f2f2ee")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def looks(records: Iterable[Record]) -> dict[Series, Look]:
                 light=light,
                 dark=dark,
                 dash=None if series.is_baseline else _DASHES.get(family, (1.5, 1.5)),
-                marker=_MARKERS[place % len(_MARKERS)],
+                marker=MARKERS[place % len(MARKERS)],
                 width=3.0 if series.is_baseline else 1.6,
             )
     return result
@@ -102,15 +102,16 @@ def _family_rank(family: str) -> tuple[int, str]:
 
 def _colours(family: str, families: list[str], place: int, count: int) -> tuple[str, str]:
     if family == "baseline" and place == 0:
-        return _INK
+        return PLAIN_INK
     others = [name for name in families if name not in _HUES]
     first, last = _HUES.get(family) or _OTHER_HUES[others.index(family) % len(_OTHER_HUES)]
     shade = place / max(1, count - 1)
     hue = first + (last - first) * shade
     lighter = place % 2  # neighbours in hue differ in lightness
-    return _hex(hue, 0.29 + 0.13 * lighter, 0.8), _hex(hue, 0.6 + 0.14 * lighter, 0.65)
+    return hex_of(hue, 0.29 + 0.13 * lighter, 0.8), hex_of(hue, 0.6 + 0.14 * lighter, 0.65)
 
 
-def _hex(hue: float, lightness: float, saturation: float) -> str:
+def hex_of(hue: float, lightness: float, saturation: float) -> str:
+    """All three in 0 … 1."""
     parts = colorsys.hls_to_rgb(hue, lightness, saturation)
     return "#" + "".join(f"{round(255 * part):02x}" for part in parts)

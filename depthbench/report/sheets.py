@@ -1,6 +1,6 @@
 """One sheet a finished cell: every probe with its maps and numbers, and every domain set."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,16 +75,18 @@ def name_of(cell: Cell, looks: Mapping[Series, Look]) -> str:
     return f"{label}, L{record['layers']} / d{record['d_model']}, seed {record['seed']}"
 
 
-def sheets(members: Iterable[Cell], probes: Probes, looks: Mapping[Series, Look]) -> list[Sheet]:
-    """A sheet for each of the cells."""
+def sheets(
+    members: Iterable[Cell],
+    probes: Probes,
+    looks: Mapping[Series, Look],
+    called: Callable[[Cell, Mapping[Series, Look]], str] = name_of,
+) -> list[Sheet]:
+    """A sheet for each of the cells, which go by the name that `called` gives."""
     order = list(looks)
-    return [_sheet(cell, probes, looks, order) for cell in members]
+    return [_sheet(cell, probes, called(cell, looks), order) for cell in members]
 
 
-def _sheet(
-    cell: Cell, probes: Probes, looks: Mapping[Series, Look], order: Sequence[Series]
-) -> Sheet:
-    name = name_of(cell, looks)
+def _sheet(cell: Cell, probes: Probes, name: str, order: Sequence[Series]) -> Sheet:
     maps = [map_of(cell, column.key, probes, name) for column in probes.columns]
     samples = {_sample(probed.document["sample"]) for probed in cell.probes.values()}
     own = [cell.probes[probe] for probe in ordered(cell.probes)]

@@ -84,8 +84,8 @@ def hides(
             "The designs were published for models of hundreds of millions of parameters: an order "
             "seen here need not hold there."
         )
-    sentences.append(_unlearned(done))
-    sentences.append(_lost(records))
+    sentences.append(unlearned(done))
+    sentences.append(lost(records))
     sentences += _choices(lines, best)
     return [sentence for sentence in sentences if sentence]
 
@@ -136,7 +136,8 @@ def _added(done: Sequence[Record], looks: Mapping[Series, Look], best: Best) -> 
     )
 
 
-def _unlearned(done: Sequence[Record]) -> str:
+def unlearned(done: Sequence[Record]) -> str:
+    """How many runs learned little beyond word frequencies."""
     known = [r for r in done if r["unigram_entropy"] is not None]
     near = [r for r in known if r["unigram_entropy"] - r["loss"] < LEARNED]
     if not near:
@@ -147,13 +148,14 @@ def _unlearned(done: Sequence[Record]) -> str:
     )
 
 
-def _lost(records: Sequence[Record]) -> str:
-    lost = [record for record in records if record["status"] != "done"]
-    if not lost:
+def lost(records: Sequence[Record]) -> str:
+    """What has no loss, and why that flatters."""
+    without = [record for record in records if record["status"] != "done"]
+    if not without:
         return ""
     kinds = joined(
-        f"{sum(r['status'] == kind for r in lost)} {kind}"
-        for kind in sorted({record["status"] for record in lost})
+        f"{sum(r['status'] == kind for r in without)} {kind}"
+        for kind in sorted({record["status"] for record in without})
     )
     return (
         f"Without a loss: {kinds}. They are listed below, and means leave them out, which flatters "

@@ -14,6 +14,11 @@ SUMMARY_HEAD = (
     Column("Shape", "The deepest shape at which the design was probed.", False),
     Column("Seeds", "Probed runs in the means."),
 )
+CELL_HEAD = (
+    DESIGN,
+    Column("Shape", "Of the cell that stands for the design.", False),
+    SUMMARY_HEAD[2],
+)
 
 
 def summaries(probes: Probes, late: bool) -> dict[str, Column]:

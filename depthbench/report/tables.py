@@ -110,7 +110,7 @@ def line_rows(
             _speed_value(line, lines, notes),
             ledger_value(line, "train_flops_per_token", notes),
             Value(f"{line.learning_rate:.3g}"),
-            _links(line, cells, notes),
+            links(line, cells, notes),
             Value(status_text(line.records)),
         ]
         opens = place > 0 and line.shape != lines[place - 1].shape
@@ -144,7 +144,7 @@ def depth_rows(
     ]
 
 
-def _links(line: Line, cells: Cells, notes: Footnotes) -> Value:
+def links(line: Line, cells: Cells, notes: Footnotes) -> Value:
     """A link to every cell that was measured, named by its seed."""
     found = [cell for cell in cells_of(line, cells) if cell.probes or cell.domains]
     if not found:

@@ -14,9 +14,9 @@ from depthbench.report.domains import (
 )
 from depthbench.report.drawn import Figure, Legend, legend, small
 from depthbench.report.efficiency import COST_COLUMNS, COSTS, cost_rows, hosts
-from depthbench.report.lines import ShapeKey
 from depthbench.report.panels import Panel
 from depthbench.report.parts import Parts
+from depthbench.report.places import Place
 from depthbench.report.series import Look, Series
 from depthbench.report.tables import Column, Row
 from depthbench.report.values import Footnotes, joined
@@ -143,7 +143,7 @@ def _said(panel: Panel) -> str:
     """How a formula's panel reads; what was measured is captioned like a loss."""
     if panel.measure not in {cost.name for cost in COSTS if cost.formula}:
         return ""
-    by_shape: dict[ShapeKey, set[float]] = {}
+    by_shape: dict[Place, set[float]] = {}
     for values in panel.values.values():
         for shape, value in values.items():
             by_shape.setdefault(shape, set()).add(value.mean)

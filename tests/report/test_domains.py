@@ -70,7 +70,7 @@ def test_one_panel_a_domain_with_the_interval_as_bars(cell: Any, blocks_of: Any)
     assert [panel.title for panel in (coding, stem, math)] == ["Coding", "STEM", "Math"]
     [series] = math.values
     assert [value.mean for value in math.values[series].values()] == pytest.approx([4.0, 4.5])
-    deep = coding.shapes[-1]
+    deep = coding.places[-1]
     assert coding.bars[series, deep] == pytest.approx((2.4, 2.7))
     assert coding.limits[0] < 1.9
     assert coding.limits[1] > 2.7

@@ -64,8 +64,8 @@ def test_ours_stands_beside_on_axes_of_its_own(record: Any) -> None:
     assert losses.here is not None
     hc = next(series for series in own if series.design == "hc")
     assert [v.mean for v in losses.here.values[hc].values()] == pytest.approx([-0.1, -0.4])
-    published = {shape.layers for panel in losses.published for shape in panel.shapes}
-    assert {shape.layers for shape in losses.here.shapes} == {4, 16}
+    published = {shape.layers for panel in losses.published for shape in panel.places}
+    assert {shape.layers for shape in losses.here.places} == {4, 16}
     assert published == {16, 20, 24, 28, 32, 42, 70, 84}
     assert all(panel.limits != losses.here.limits for panel in losses.published)
 
