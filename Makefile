@@ -1,6 +1,7 @@
 # make quickstart   from nothing to a page that compares ten designs; typed again, it goes on
 # make test         the tests, on the CPU
 # make lint         ruff and mypy
+# make docs         the documentation, into build/docs
 # make bench        speed and memory against the plain implementations
 #
 # On Linux pip's own torch is a CUDA build of several GB. Where there is no GPU, the CPU build is
@@ -13,7 +14,7 @@ PIP_FLAGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt $(PIP_FLAGS)
 
-.PHONY: quickstart test lint bench clean
+.PHONY: quickstart test lint docs bench clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/depthbench run quick
@@ -29,6 +30,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --no-cache --check .
 	$(BIN)/mypy
+
+docs: export OMP_NUM_THREADS = 1
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m mkdocs build --strict
 
 bench: export OMP_NUM_THREADS = 1
 bench: $(VENV)/.installed-dev
@@ -46,5 +51,5 @@ $(VENV)/.installed: setup.cfg constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev,docs]'
 	touch $@

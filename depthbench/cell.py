@@ -9,7 +9,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import residuals
 from depthbench.config import CellConfig
+from depthbench.conformance.badge import badge
 from depthbench.data.pinned import open_pinned
 from depthbench.environment import environment
 from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, DepthbenchError
@@ -116,6 +118,7 @@ def _result(
         "measures": measures,
         "not_measured": {},
         "ledger": None,
+        "conformance": _badge(config),
         "environment": environment(config.device, config.threads),
         "times": {
             "started": started.isoformat(timespec="seconds"),
@@ -123,3 +126,13 @@ def _result(
             "seconds": (finished - started).total_seconds(),
         },
     }
+
+
+def _badge(config: CellConfig) -> str | None:
+    """What `depthbench check` last said of the design as it is written now; None if never asked."""
+    try:
+        design = residuals.get(f"{config.design.name}@{config.design.version}")
+    except DesignError:  # the cell has failed for it
+        return None
+    known = badge(design, config.design.options)
+    return known["badge"] if known else None

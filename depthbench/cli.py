@@ -8,6 +8,7 @@ from rich.console import Console
 
 from depthbench import __version__
 from depthbench.console import Reporting, bars, print_json, print_table, size
+from depthbench.design_verbs import check, new
 from depthbench.errors import EXIT_FAILED, InputError
 from depthbench.listings import COLUMNS, KINDS, Kind
 from depthbench.measure_verbs import (
@@ -39,6 +40,8 @@ PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 app.command()(probe)
 app.command("eval")(evaluate)
 app.command()(export)
+app.command()(new)
+app.command()(check)
 app.command()(reproduce)
 app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from depthbench import columns
 from depthbench.config import CellConfig
 from depthbench.errors import DepthbenchError, InputError
 from depthbench.folder import FINISHED, SCHEMA, CellFolder, Ending, last_training_record, read_json
@@ -19,47 +20,8 @@ from depthbench.folder import FINISHED, SCHEMA, CellFolder, Ending, last_trainin
 Record = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
 
-TEXT, WHOLE, REAL = "str", "Int64", "float64"
-
-
-def _columns(kind: str, names: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), kind)
-
-
-COLUMNS: dict[str, str] = {
-    **_columns(TEXT, "suite role cell path copies digest design"),
-    **_columns(WHOLE, "design_version"),
-    **_columns(TEXT, "options ladder loop"),
-    **_columns(WHOLE, "layers d_model ffn heads kv_heads"),
-    **_columns(REAL, "aspect_ratio"),
-    **_columns(TEXT, "match"),
-    **_columns(WHOLE, "seed"),
-    **_columns(REAL, "learning_rate"),
-    **_columns("boolean", "rate_at_edge"),
-    **_columns(TEXT, "tuned"),
-    **_columns(WHOLE, "sequence_length batch_size steps tokens"),
-    **_columns(TEXT, "budget precision recipe corpus corpus_hash tokenizer_hash evaluation"),
-    **_columns(TEXT, "domains"),
-    **_columns(WHOLE, "vocab_size evaluation_tokens"),
-    **_columns(TEXT, "status"),
-    **_columns(WHOLE, "step diverged_step"),
-    **_columns(TEXT, "error"),
-    **_columns(REAL, "loss bits_per_byte train_loss unigram_entropy"),
-    **_columns(WHOLE, "parameters backbone added"),
-    **_columns(REAL, "added_share"),
-    **_columns(WHOLE, "N_once N_rec T B D"),  # as scaling laws call them
-    **_columns(WHOLE, "train_flops_per_token prefill_flops kv_cache_bytes"),
-    **_columns(REAL, "total_flops"),  # beyond 64-bit integers at paper scale
-    **_columns(WHOLE, "peak_memory_bytes activation_bytes"),
-    **_columns(REAL, "tokens_per_second step_seconds device_hours seconds"),
-    **_columns(TEXT, "host cpu device"),
-    **_columns(WHOLE, "threads"),
-    **_columns(TEXT, "platform python torch numpy depthbench git_commit"),
-    **_columns("boolean", "git_dirty"),
-    **_columns(TEXT, "config"),  # all that a row needs to be run again
-}
-
-_OPEN_ENDED = ("loss/", "domain/", "domain_low/", "domain_high/", "domain_bpb/", "probe/")
+COLUMNS: dict[str, str] = {name: column.dtype for name, column in columns.COLUMNS.items()}
+"""Type of every column, in order."""
 
 
 class _Read(BaseModel):
@@ -118,6 +80,7 @@ class _Result(_Read):
     step: int | None = None
     diverged_step: int | None = None
     error: str | None = None
+    conformance: str | None = None
     measures: _Measures | None = None
     ledger: _Ledger | None = None
     environment: _Environment | None = None
@@ -177,18 +140,18 @@ def rows(folders: Iterable[Path]) -> pd.DataFrame:
     finished one. Raises `InputError` when one digest has two outcomes.
     """
     records = _merged(_record(folder) for folder in _distinct(folders))
-    open_ended = {key for record in records for key in record if key.startswith(_OPEN_ENDED)}
-    types = COLUMNS | dict.fromkeys(sorted(open_ended, key=_place), REAL)
-    columns = {
+    open_ended = {key for record in records for key in record if key.startswith(columns.PREFIXES)}
+    types = COLUMNS | dict.fromkeys(sorted(open_ended, key=_place), columns.REAL)
+    series = {
         name: pd.Series([record.get(name) for record in records], dtype=kind)
         for name, kind in types.items()
     }
-    return pd.DataFrame(columns)
+    return pd.DataFrame(series)
 
 
 def _place(column: str) -> tuple[int, str]:
     kind, _, name = column.partition("/")
-    return _OPEN_ENDED.index(f"{kind}/"), name
+    return columns.PREFIXES.index(f"{kind}/"), name
 
 
 def _distinct(folders: Iterable[Path]) -> list[Path]:
@@ -296,6 +259,7 @@ def _of_result(result: _Result) -> Record:
         "step": result.step,
         "diverged_step": result.diverged_step,
         "error": result.error,
+        "conformance": result.conformance,
         **_in_columns(result.times),
         **_in_columns(result.environment),
         **_in_columns(result.ledger),

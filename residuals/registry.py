@@ -8,9 +8,10 @@ it under the entry-point group `depthbench.residuals`. Ids are `name` (the newes
 import importlib
 import pkgutil
 import sys
+import warnings
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isabstract
 from pathlib import Path
@@ -22,6 +23,7 @@ from residuals.errors import DesignError, unknown
 ENTRY_POINTS = "depthbench.residuals"
 D = TypeVar("D", bound=Design)
 _designs: dict[tuple[str, int], type[Design]] = {}
+_broken: dict[str, str] = {}
 
 
 def register(design: type[D]) -> type[D]:
@@ -54,17 +56,38 @@ def _discover() -> None:
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         importlib.import_module(f"residuals.{module.name}")
     for entry in entry_points(group=ENTRY_POINTS):
+        before = dict(_designs)
         try:
-            entry.load()
+            _load_entry(entry)
         except Exception as error:
-            raise DesignError(
-                f"the installed plugin {entry.value!r} cannot be imported ({error}): "
-                "repair or uninstall it"
-            ) from error
+            # One package must not take away everybody else's designs; half of it is not a plugin.
+            _designs.clear()
+            _designs.update(before)
+            package = entry.dist.name if entry.dist else entry.module
+            _broken[package] = (
+                f"the installed package {package!r} announces the designs of {entry.value!r}, "
+                f"which cannot be loaded ({type(error).__name__}: {error}): they are left out; "
+                "repair or uninstall the package"
+            )
+            warnings.warn(_broken[package], stacklevel=2)
 
 
-def load_plugin(path: Path | str) -> None:
-    """Imports a Python file that registers designs. Raises `DesignError` if it cannot run."""
+def _load_entry(entry: EntryPoint) -> None:
+    entry.load()
+    package = entry.module.partition(".")[0]
+    if not any(design.__module__.partition(".")[0] == package for design in _designs.values()):
+        raise DesignError("it registers no design: decorate its class with @register")
+
+
+def broken_packages() -> dict[str, str]:
+    """Installed packages whose designs cannot be loaded, and for each what is wrong with it."""
+    _discover()
+    return dict(_broken)
+
+
+def load_plugin(path: Path | str) -> list[type[Design]]:
+    """The designs that a Python file registers. Raises `DesignError` if it cannot be imported."""
+    _discover()  # first, so that a name that is taken already is the file's fault
     file = Path(path).resolve()
     if not file.is_file():
         raise DesignError(f"no design file at {file}: give the path of a Python file")
@@ -78,7 +101,8 @@ def load_plugin(path: Path | str) -> None:
     sys.modules[name] = module  # where dataclasses and the compiler look a module up
     try:
         spec.loader.exec_module(module)
-        if not any(design.__module__ == name for design in _designs.values()):
+        own = [design for design in _designs.values() if design.__module__ == name]
+        if not own:
             raise DesignError(f"{file} registers no design: decorate its class with @register")
     except Exception as error:
         # Half of a file is not a plugin.
@@ -88,6 +112,7 @@ def load_plugin(path: Path | str) -> None:
         if isinstance(error, DesignError):
             raise
         raise DesignError(f"{file} fails when imported: {type(error).__name__}: {error}") from error
+    return own
 
 
 def all_designs() -> list[type[Design]]:
@@ -111,7 +136,8 @@ def get(identifier: str) -> type[Design]:
     name, _, wanted = identifier.partition("@")
     versions = sorted(version for known, version in _designs if known == name)
     if not versions:
-        raise DesignError(unknown("design", name, {known for known, _ in _designs}))
+        sentence = unknown("design", name, {known for known, _ in _designs})
+        raise DesignError("\n".join((sentence, *_broken.values())))
     if not wanted:
         return _designs[name, versions[-1]]
     if not wanted.isdigit() or int(wanted) not in versions:

@@ -17,10 +17,12 @@ import depthbench
 import residuals
 from depthbench import cell
 from depthbench.config import CellConfig
+from depthbench.conformance.badge import keep, source_hash
 from depthbench.data import Corpus
 from depthbench.errors import DepthbenchError
 from depthbench.folder import CellFolder, read_metrics
 from depthbench.ledger import ledger
+from depthbench.store import records
 from depthbench.train import trainer
 from tests.kit import cell_document, tiny_corpus
 
@@ -73,7 +75,7 @@ def result_of(folder: CellFolder) -> dict[str, Any]:
     result = json.loads(folder.result_path.read_text(), parse_constant=refuse)
     assert list(result) == [
         *("schema", "status", "config", "step", "diverged_step", "error"),
-        *("measures", "not_measured", "ledger", "environment", "times"),
+        *("measures", "not_measured", "ledger", "conformance", "environment", "times"),
     ]
     assert result["schema"] == 1
     assert CellConfig.model_validate(result["config"]) == folder.config()
@@ -118,6 +120,20 @@ def test_a_result_says_where_it_was_made(make) -> None:
     )
     assert started <= finished
     assert started.tzinfo is not None
+
+
+def test_a_row_carries_what_was_last_found_of_its_design(make) -> None:
+    folder = make()
+    assert cell.main(folder.path) == 0
+    assert result_of(folder)["conformance"] is None
+    design = residuals.get("pre-ln")
+    report = {"design": "pre-ln", "source_hash": source_hash(design), "options": {}}
+    keep(report | {"badge": "fails: causality"})
+    folder.result_path.unlink()
+    assert cell.main(folder.path) == 0
+    assert result_of(folder)["conformance"] == "fails: causality"
+    (row,) = records([folder.path])
+    assert row["conformance"] == "fails: causality"
 
 
 def test_a_finished_cell_is_not_run_again(make) -> None:

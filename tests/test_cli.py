@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 VERBS = [
     *([], ["list"], ["plan"], ["run"], ["cell"], ["status"], ["report"], ["doctor"]),
     *(["probe"], ["eval"], ["export"], ["scaling", "fit"], ["scaling", "plan"]),
-    *(["data", "prepare"], ["shapes", "solve"]),
+    *(["data", "prepare"], ["shapes", "solve"], ["new"], ["check"], ["reproduce"]),
 ]
 PLUGIN = """
 from residuals import register

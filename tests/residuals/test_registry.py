@@ -1,7 +1,8 @@
 """Designs by name, version and file."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -119,7 +120,7 @@ def test_unknown_option_gets_the_nearest() -> None:
 
 def test_design_from_a_file_trains_like_any_other(tmp_path: Path) -> None:
     """Postponed annotations and dataclasses, too, need the module to be importable."""
-    residuals.load_plugin(write(tmp_path / "half.py"))
+    assert residuals.load_plugin(write(tmp_path / "half.py")) == [residuals.get("half@1")]
     assert "half" in residuals.names("norm")
     ref = DesignRef(name="half", version=1)
     model = build_decoder(shape_of(), VOCAB, ref, 1e-6, seed=0)
@@ -229,3 +230,37 @@ def test_loading_a_file_again_replaces_its_own_design(tmp_path: Path) -> None:
     other.write_text(text.format("Third"))
     with pytest.raises(residuals.DesignError, match="twice"):
         residuals.load_plugin(other)
+
+
+class Announced:
+    """An entry point as `importlib.metadata` gives it."""
+
+    def __init__(self, package: str, load: Callable[[], object]) -> None:
+        self.module = self.value = package.replace("-", "_")
+        self.dist = SimpleNamespace(name=package)
+        self.load = load
+
+
+def test_a_broken_package_is_named_and_stops_no_other(tmp_path, monkeypatch) -> None:
+    """Found anew, as in a process of its own: what it registered before it broke is gone."""
+
+    def breaks() -> None:
+        residuals.load_plugin(write(tmp_path / "half.py"))
+        raise RuntimeError("half way")
+
+    def sound() -> None:
+        namespace = {"__name__": "sound_design"}
+        exec(HEAD + '@register\nclass A(PreLN):\n    """Doc."""\n    name = "sound"\n', namespace)
+
+    announced = [Announced("bad-design", breaks), Announced("sound-design", sound)]
+    monkeypatch.setattr(registry, "entry_points", lambda group: announced)
+    monkeypatch.setattr(registry, "_broken", {})
+    discover = registry._discover.__wrapped__
+    monkeypatch.setattr(registry, "_discover", lambda: None)
+    with pytest.warns(UserWarning, match="'bad-design'.*RuntimeError: half way.*uninstall"):
+        discover()
+    assert list(registry.broken_packages()) == ["bad-design"]
+    assert "sound" in residuals.names()
+    assert "half" not in residuals.names()
+    with pytest.raises(residuals.DesignError, match=r"(?s)unknown design 'half'.*'bad-design'"):
+        residuals.get("half")

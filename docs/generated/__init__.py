@@ -1,0 +1,1 @@
+"""One module for each page that is made from the code; `page()` gives its Markdown."""
