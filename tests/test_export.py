@@ -17,7 +17,7 @@ from depthbench.data import Corpus
 from depthbench.errors import InputError
 from depthbench.export import CELL_FILE, export
 from depthbench.folder import CellFolder
-from depthbench.model.cache import generate
+from depthbench.model.generate import generate
 from depthbench.trained import open_trained
 from tests.harness.kit import LENGTH, build_corpus, done_cell
 

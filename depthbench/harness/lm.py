@@ -18,7 +18,7 @@ from lm_eval.utils import get_rolling_token_windows
 
 from depthbench.domains.encoding import Fitted, encode_pair, fit
 from depthbench.domains.scoring import TOKENS_PER_BATCH, batches
-from depthbench.model.cache import generate
+from depthbench.model.generate import generate
 from depthbench.model.loss import token_nll
 from depthbench.trained import TrainedCell, open_trained
 from residuals import load_plugin

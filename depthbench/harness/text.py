@@ -4,7 +4,7 @@ import torch
 
 from depthbench.domains.encoding import encode_pair
 from depthbench.errors import InputError
-from depthbench.model.cache import generate
+from depthbench.model.generate import generate
 from depthbench.trained import TrainedCell
 
 

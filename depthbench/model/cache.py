@@ -3,9 +3,8 @@
 A design mixes across depth only and each token for itself, so this is all that must be remembered.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,12 +13,6 @@ from torch.nn import functional as F
 from depthbench.model.attention import joint_plain, slot_logits
 from depthbench.model.rotary import Rotary
 from residuals import State
-from residuals.norms import at_least_fp32
-
-if TYPE_CHECKING:
-    from depthbench.model.decoder import LanguageModel
-
-Stop = Callable[[list[int]], bool]
 
 
 class Cache(Protocol):
@@ -89,41 +82,3 @@ def _seen(num_new: int, num_all: int, device: torch.device) -> Tensor:
     """(T, S): whether new position t, the last T of S, sees position s."""
     seen = torch.ones(num_new, num_all, dtype=torch.bool, device=device)
     return seen.tril_(num_all - num_new)
-
-
-@torch.no_grad()
-def generate(
-    model: "LanguageModel",
-    prompt_BT: Tensor,
-    max_new_tokens: int,
-    stop: Stop | None = None,
-    temperature: float = 0.0,
-    seed: int = 0,
-) -> list[list[int]]:
-    """What the model writes after each prompt; prompts of one batch have one length.
-
-    A row ends after `max_new_tokens`, or with the token at which `stop(row)` holds. Temperature 0
-    takes the likeliest token.
-    """
-    cache = KeyValueCache()
-    generator = torch.Generator(prompt_BT.device).manual_seed(seed)
-    rows: list[list[int]] = [[] for _ in prompt_BT]
-    open_rows = set(range(len(rows)))
-    tokens_BT = prompt_BT
-    for _ in range(max_new_tokens):
-        if not open_rows:
-            break
-        next_B = _choose(model.head(model(tokens_BT, cache)[:, -1]), temperature, generator)
-        for b in sorted(open_rows):
-            rows[b].append(int(next_B[b]))
-            if stop is not None and stop(rows[b]):
-                open_rows.remove(b)
-        tokens_BT = next_B.unsqueeze(1)
-    return rows
-
-
-def _choose(logits_BV: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
-    if temperature == 0:
-        return logits_BV.argmax(-1)
-    p_BV = torch.softmax(at_least_fp32(logits_BV) / temperature, -1)
-    return torch.multinomial(p_BV, 1, generator=generator).squeeze(1)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 import residuals
 from depthbench.config import Shape
-from depthbench.model.cache import KeyValueCache, generate
+from depthbench.model.cache import KeyValueCache
 from depthbench.model.decoder import Decoder
+from depthbench.model.generate import generate
 from tests.residuals.kit import VOCAB, make_model, perturb, shape_of, tokens_of
 
 every_design = pytest.mark.parametrize("name", residuals.names())
