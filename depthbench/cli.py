@@ -20,7 +20,7 @@ from depthbench.measure_verbs import (
     load_plugins,
     probe,
 )
-from depthbench.row_verbs import reproduce
+from depthbench.row_verbs import compare, reproduce
 from depthbench.scaling_verbs import scaling_app
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ app.command("eval")(evaluate)
 app.command()(export)
 app.command()(new)
 app.command()(check)
+app.command()(compare)
 app.command()(reproduce)
 app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
 

@@ -1,7 +1,7 @@
 """Verbs on published rows."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -9,6 +9,8 @@ from rich.console import Console
 from depthbench.console import bars, print_json
 from depthbench.errors import EXIT_FAILED, InputError
 from depthbench.measure_verbs import AsJson, Plugins, load_plugins
+
+EXIT_NOT_COMPARABLE = 3
 
 
 def reproduce(
@@ -59,4 +61,60 @@ def reproduce(
         for name, (then, now) in found.differing.items():
             print(f"  {name}: {then} then, {now} now")
     if not found.agrees:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def compare(
+    reports: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C…]",
+            help="Folders of cells, rows.csv, rows.parquet or a report's JSON, or the word paper "
+            "for the published numbers. Each is compared with A.",
+        ),
+    ],
+    fail_on: Annotated[
+        Literal["regression"] | None,
+        typer.Option("--fail-on", help="Exit 1 if a design is worse, or a run finishes no longer."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NATS",
+            help="Up to which a change is no regression. Above it one without an interval, as of "
+            "single seeds, counts.",
+        ),
+    ] = None,
+    ignore_version: Annotated[
+        bool, typer.Option("--ignore-version", help="Take the versions of a design for one.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page there as well.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare reports with the first: paired changes, what is new and gone, ranks that moved.
+
+    Exit code 3, and the fields that differ, if one of them has no run that compares with A's. Runs
+    that are gone are named and fail nothing: a report may be of fewer cells.
+    """
+    from depthbench.comparison import compare_reports, page, terminal
+    from depthbench.comparison.document import document
+    from depthbench.comparison.view import blocks
+
+    target = page.writable(html, reports) if html else None
+    found = compare_reports(reports, tolerance, ignore_version)
+    told = document(found)
+    shown = blocks(told)
+    if target:
+        page.write_page(target, shown)
+    if as_json:
+        print_json(told)
+    else:
+        terminal.show(shown)
+        if target:
+            print(target)
+    if not found.comparable:
+        raise typer.Exit(EXIT_NOT_COMPARABLE)
+    if fail_on and found.regressed:
         raise typer.Exit(EXIT_FAILED)

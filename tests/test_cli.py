@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 VERBS = [
     *([], ["list"], ["plan"], ["run"], ["cell"], ["status"], ["report"], ["doctor"]),
     *(["probe"], ["eval"], ["export"], ["scaling", "fit"], ["scaling", "plan"]),
-    *(["data", "prepare"], ["shapes", "solve"], ["new"], ["check"], ["reproduce"]),
+    *(["data", "prepare"], ["shapes", "solve"], ["new"], ["check"], ["reproduce"], ["compare"]),
 ]
 PLUGIN = """
 from residuals import register
@@ -63,20 +62,6 @@ def test_help_of_every_verb_needs_no_heavy_import() -> None:
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert found.stdout.strip() == "[]", found.stderr
-
-
-def test_help_is_there_within_a_second() -> None:
-    def seconds() -> float:
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "depthbench", "--help"],
-            cwd=ROOT,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(4)) < 1.0
 
 
 def test_version() -> None:
