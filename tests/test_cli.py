@@ -133,7 +133,7 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch) -> None:
-    """Whichever verb meets it; root may write everywhere, so a file stands where a folder should."""
+    """Whichever verb meets it. Root may write everywhere, so a file stands in the way here."""
     (tmp_path / "file").write_text("")
     (tmp_path / "cell").mkdir()
     (tmp_path / "cell" / "config.json").write_text("{}")
