@@ -10,104 +10,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from depthbench import columns
 from depthbench.config import CellConfig
 from depthbench.errors import DepthbenchError, InputError
-from depthbench.folder import FINISHED, SCHEMA, CellFolder, Ending, last_training_record, read_json
+from depthbench.folder import FINISHED, CellFolder, last_training_record, read_json
+from depthbench.results import DomainScores, Part, ProbeSummary, Result
 
 Record = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
 
 COLUMNS: dict[str, str] = {name: column.dtype for name, column in columns.COLUMNS.items()}
 """Type of every column, in order."""
-
-
-class _Read(BaseModel):
-    """A part of `result.json`: what rows need is checked, the rest is ignored."""
-
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-
-
-class _Measures(_Read):
-    loss: float
-    bits_per_byte: float
-    loss_by_source: dict[str, float] = Field(default_factory=dict)
-    train_loss: float | None = None
-    unigram_entropy: float | None = None
-
-
-class _Ledger(_Read):
-    parameters: int
-    backbone: int
-    added: int
-    added_by_design_share: float
-    once: int | None = None
-    recurrent: int | None = None
-    train_flops_per_token: int
-    prefill_flops: int | None = None
-    kv_cache_bytes: int | None = None
-    peak_memory_bytes: int | None = None
-    activation_bytes: int | None = None
-    device_hours: float | None = None
-    tokens_per_second: float | None = None
-    step_seconds: float | None = None
-    total_flops: float | None = None
-
-
-class _Environment(_Read):
-    host: str | None = None
-    cpu: str | None = None
-    device: str | None = None
-    platform: str | None = None
-    python: str | None = None
-    torch: str | None = None
-    numpy: str | None = None
-    depthbench: str | None = None
-    git_commit: str | None = None
-    git_dirty: bool | None = None
-
-
-class _Times(_Read):
-    seconds: float | None = None
-
-
-class _Result(_Read):
-    schema_: int = Field(alias="schema", ge=SCHEMA, le=SCHEMA)
-    status: Ending
-    config: CellConfig
-    step: int | None = None
-    diverged_step: int | None = None
-    error: str | None = None
-    conformance: str | None = None
-    measures: _Measures | None = None
-    ledger: _Ledger | None = None
-    environment: _Environment | None = None
-    times: _Times | None = None
-
-    @model_validator(mode="after")
-    def _done_is_measured(self) -> "_Result":
-        if self.status == "done" and (self.measures is None or self.ledger is None):
-            raise ValueError("status is done, but measures or ledger are missing")
-        return self
-
-
-class _Probe(_Read):
-    probe: str
-    summary: dict[str, float | None]
-
-
-class _Domain(_Read):
-    nats_per_token: float
-    bits_per_byte: float
-    interval: tuple[float, float]
-
-
-class _Domains(_Read):
-    schema_: int = Field(alias="schema", ge=SCHEMA, le=SCHEMA)
-    evaluation: str
-    domains: dict[str, _Domain]
 
 
 def cell_folders(root: Path) -> list[Path]:
@@ -167,14 +82,14 @@ def _record(path: Path) -> Record:
     faults: list[str] = []
     config = _read(folder.config_path, CellConfig, faults)
     written = folder.result_path.exists()
-    result = _read(folder.result_path, _Result, faults) if written else None
+    result = _read(folder.result_path, Result, faults) if written else None
     domains_path = path / "domains.json"
     measured = domains_path.exists()
     anew = f"Run `depthbench eval {path}`"
-    domains = _read(domains_path, _Domains, faults, anew) if measured else None
+    domains = _read(domains_path, DomainScores, faults, anew) if measured else None
     again = f"Run `depthbench probe {path}`"
     paths = sorted(folder.probes_path.glob("*.json"))
-    probes = [_read(found, _Probe, faults, again) for found in paths]
+    probes = [_read(found, ProbeSummary, faults, again) for found in paths]
     if config and result and config.digest() != result.config.digest():
         faults.append(f"{folder.result_path} is of another config.json. Run the cell again")
     known = config or (result.config if result else None)
@@ -253,7 +168,7 @@ def _of_config(config: CellConfig) -> Record:
     }
 
 
-def _of_result(result: _Result) -> Record:
+def _of_result(result: Result) -> Record:
     record: Record = {
         "status": result.status,
         "step": result.step,
@@ -273,7 +188,7 @@ def _of_result(result: _Result) -> Record:
     return record
 
 
-def _of_probes(probes: Iterable[_Probe | None]) -> Record:
+def _of_probes(probes: Iterable[ProbeSummary | None]) -> Record:
     """What each probe sums up, as `probe/<name>/<what>`; the rest stays in its file."""
     return {
         f"probe/{probe.probe}/{what}": value
@@ -283,7 +198,7 @@ def _of_probes(probes: Iterable[_Probe | None]) -> Record:
     }
 
 
-def _of_domains(measured: _Domains) -> Record:
+def _of_domains(measured: DomainScores) -> Record:
     record: Record = {"domains": measured.evaluation}
     for name, domain in measured.domains.items():
         record[f"domain/{name}"] = domain.nats_per_token
@@ -292,7 +207,7 @@ def _of_domains(measured: _Domains) -> Record:
     return record
 
 
-def _in_columns(part: _Read | None) -> Record:
+def _in_columns(part: Part | None) -> Record:
     given = part.model_dump(exclude_none=True) if part else {}
     return {name: value for name, value in given.items() if name in COLUMNS}
 
