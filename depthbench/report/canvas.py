@@ -56,5 +56,6 @@ def saved(figure: Figure, form: Form, dpi: int = 150) -> bytes:
     file = BytesIO()
     metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
     ground = "none" if form == "svg" else "white"
-    figure.savefig(file, format=form, dpi=dpi, metadata=metadata, facecolor=ground)
+    fast: Any = {"pil_kwargs": {"compress_level": 1}} if form == "png" else {}
+    figure.savefig(file, format=form, dpi=dpi, metadata=metadata, facecolor=ground, **fast)
     return file.getvalue()

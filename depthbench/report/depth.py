@@ -1,22 +1,31 @@
 """What probes find along the depth: one small chart for each value, one line a design."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import isnan
-from typing import Any
+from math import isfinite, isnan
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from markupsafe import Markup
 
-from depthbench.report.axes import gid_of
-from depthbench.report.canvas import RC, RULE, Form, saved
+from depthbench.report.canvas import Size
 from depthbench.report.cells import Array, Probed
-from depthbench.report.probes import Chosen, Probes
+from depthbench.report.plot import (
+    Frame,
+    across_at,
+    axes,
+    dot,
+    in_digits,
+    line,
+    round_values,
+    series,
+    svg,
+)
+from depthbench.report.probes import Probes
 from depthbench.report.series import Look, Series
+from depthbench.report.values import number
 
-WIDTH, HEIGHT, FONT = 350, 200, 9.5
+PLACE = "place in depth"
+SIZE = Size(350, 200, 9.5, labels=False)
 
 
 @dataclass(frozen=True)
@@ -44,46 +53,68 @@ def depth_charts(probes: Probes) -> list[Chart]:
                 if probed and values.ndim == 1:
                     holders.setdefault(kind, probed)
                     kinds.setdefault(kind, {})[chosen.series] = values
-                    places.setdefault(kind, set()).add(_place(len(values), chosen))
+                    places.setdefault(kind, set()).add(_place(len(values), probed))
         for kind, lines in kinds.items():
             holder = holders[kind]
-            place = places[kind].pop() if len(places[kind]) == 1 else "place in depth"
+            place = places[kind].pop() if len(places[kind]) == 1 else PLACE
             limit = holder.document["thresholds"].get("dead") if len(kinds) == 1 else None
             title = f"{holder.title}: {kind.replace('_', ' ')}"
             charts.append(Chart(name, title, holder.document["unit"], place, lines, limit))
     return charts
 
 
-def _place(length: int, chosen: Chosen) -> str:
-    num, layers = chosen.num_blocks, chosen.line.shape.layers
-    known = {layers: "block of the model"} if num > layers else {}
-    known |= {num: "block", num + 1: "state, 0 before the first block", 2 * num: "sublayer"}
-    return known.get(length, "place in depth")
+def _place(length: int, probed: Probed) -> str:
+    """What the places of a list are, as the document's axes name them.
+
+    Where these are the axes of pairs, a list that is one shorter runs over steps between them.
+    """
+    axes = probed.document["axes"] or ("", PLACE)
+    sides = {len(values) for values in probed.values.values() if values.ndim == 2}
+    if not sides or length in sides:
+        return str(axes[1])
+    return f"step from one {axes[1]} to the next" if length + 1 in sides else PLACE
 
 
-def draw_chart(chart: Chart, looks: Mapping[Series, Look], form: Form) -> bytes:
-    """The chart as a file."""
-    with matplotlib.rc_context(RC | {"font.size": FONT}):
-        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
-        box = (0.13, 0.2, 0.84, 0.66)
-        axes = figure.add_axes(box)
-        axes.set_facecolor("none")
-        axes.grid(axis="y", color=RULE, linewidth=0.7)
-        axes.tick_params(length=0)
-        axes.set_title(chart.title, loc="left", y=1.0, fontsize=FONT + 0.5, fontweight="bold")
-        axes.set_xlabel(chart.place)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        for series, values in chart.lines.items():
-            look = looks[series]
-            style: dict[str, Any] = {"color": look.light, "gid": gid_of(looks, series)}
-            dashes = (0, look.dash) if look.dash else "solid"
-            x = np.arange(len(values))
-            style |= {"marker": look.marker, "markersize": 4, "linestyle": dashes}
-            every = max(1, len(values) // 8)
-            axes.plot(x, values, linewidth=0.8 * look.width, markevery=every, **style)
-        if chart.threshold is not None:
-            axes.axhline(chart.threshold, color=RULE, linewidth=1.5, linestyle=(0, (2, 2)))
-        return saved(figure, form)
+def plot_chart(chart: Chart, looks: Mapping[Series, Look]) -> Markup:
+    """The chart as SVG of the page."""
+    known = np.concatenate([values[np.isfinite(values)] for values in chart.lines.values()])
+    known = np.append(known, [] if chart.threshold is None else [chart.threshold])
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    margin = 0.06 * (high - low) or 0.01 * (abs(high) or 1.0)
+    last = max(len(values) for values in chart.lines.values()) - 1
+    frame = Frame(
+        SIZE, (-0.03 * last - 0.1, 1.03 * last + 0.1), (low - margin, high + margin), log=False
+    )
+    heights = round_values(*frame.y)
+    places = [x for x in round_values(0, last) if x.is_integer()] or [0.0]
+    parts = [
+        axes(
+            frame,
+            chart.title,
+            "",
+            chart.place,
+            [(x, f"{x:.0f}") for x in places],
+            [*zip(heights, in_digits(heights), strict=True)],
+        )
+    ]
+    if chart.threshold is not None:
+        parts.append(across_at(frame, chart.threshold, "level"))
+    order = {owner: index for index, owner in enumerate(looks)}
+    parts += [
+        series(order[owner], _line(values, looks[owner], frame, chart))
+        for owner, values in chart.lines.items()
+    ]
+    return svg(SIZE, f"{chart.title} over the depth", parts)
+
+
+def _line(values: Array, look: Look, frame: Frame, chart: Chart) -> Iterator[str]:
+    found = values.tolist()
+    yield line([(frame.across(x), frame.down(y)) for x, y in enumerate(found)], look)
+    every = max(1, len(found) // 8)
+    for x, y in enumerate(found):
+        if isfinite(y) and x % every == 0:
+            tip = f"{look.label}\n{chart.place} {x}\n{number(y, 4)} {chart.unit}"
+            yield dot(frame.across(x), frame.down(y), look.marker, 2.4, tip)
 
 
 def spark(values: Array) -> list[str]:

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from markupsafe import Markup
 
-from depthbench.report import canvas, figures
-from depthbench.report.depth import Chart, draw_chart
+from depthbench.report import canvas
+from depthbench.report.depth import Chart, plot_chart
+from depthbench.report.panel_plot import plot_panel
 from depthbench.report.panels import Panel
+from depthbench.report.plot import swatch
 from depthbench.report.series import Look, Series
-from depthbench.report.svg import inline
 from depthbench.report.values import joined
 
 Legend = list[tuple[str, list[tuple[int, Look, Markup]]]]
@@ -25,43 +25,28 @@ class Figure:
     caption: str
 
 
-def _colours(looks: Mapping[Series, Look]) -> dict[str, str]:
-    scheme = {canvas.INK: "var(--ink)", canvas.MUTED: "var(--muted)", canvas.RULE: "var(--rule)"}
-    return scheme | {look.light: f"var(--s{i})" for i, look in enumerate(looks.values())}
-
-
-def _drawn(panel: Panel, looks: Mapping[Series, Look], size: canvas.Size, prefix: str) -> Markup:
-    source = figures.draw([panel], looks, size, "svg").decode()
-    title = f"{panel.title} against {panel.axis.against}; the values are in the tables"
-    return Markup(inline(source, prefix, title, _colours(looks)))
-
-
-def figure(panel: Panel, looks: Mapping[Series, Look], prefix: str, text: str = "") -> Figure:
+def figure(panel: Panel, looks: Mapping[Series, Look], text: str = "") -> Figure:
     """The panel in two sizes."""
-    wide = _drawn(panel, looks, canvas.WIDE, f"{prefix}w-")
-    compact = _drawn(panel, looks, canvas.COMPACT, f"{prefix}c-")
+    wide = plot_panel(panel, looks, canvas.WIDE)
+    compact = plot_panel(panel, looks, canvas.COMPACT)
     return Figure(wide, compact, f"{text} {caption(panel, looks, bars=not text)}".strip())
 
 
-def small(panel: Panel, looks: Mapping[Series, Look], prefix: str, text: str = "") -> Figure:
+def small(panel: Panel, looks: Mapping[Series, Look], text: str = "") -> Figure:
     """The panel in one size that fits a phone."""
-    drawn = _drawn(panel, looks, canvas.SMALL, prefix)
+    drawn = plot_panel(panel, looks, canvas.SMALL)
     return Figure(drawn, None, f"{text} {caption(panel, looks, bars=not text)}".strip())
 
 
-def few(
-    panels: Sequence[tuple[Panel, str]], looks: Mapping[Series, Look], prefix: str
-) -> list[Figure]:
+def few(panels: Sequence[tuple[Panel, str]], looks: Mapping[Series, Look]) -> list[Figure]:
     """Panels with their texts: one or two in two sizes, more of them small."""
     draw = figure if len(panels) < 3 else small
-    return [draw(panel, looks, f"{prefix}{i}-", text) for i, (panel, text) in enumerate(panels)]
+    return [draw(panel, looks, text) for panel, text in panels]
 
 
-def chart(drawn: Chart, looks: Mapping[Series, Look], prefix: str, text: str) -> Figure:
+def chart(drawn: Chart, looks: Mapping[Series, Look], text: str) -> Figure:
     """What a probe finds along the depth."""
-    source = draw_chart(drawn, looks, "svg").decode()
-    title = f"{drawn.title} over the depth"
-    return Figure(Markup(inline(source, prefix, title, _colours(looks))), None, text)
+    return Figure(plot_chart(drawn, looks), None, text)
 
 
 def caption(panel: Panel, looks: Mapping[Series, Look], bars: bool = True) -> str:
@@ -69,7 +54,7 @@ def caption(panel: Panel, looks: Mapping[Series, Look], bars: bool = True) -> st
     parts = []
     if bars:
         several = any(v.sd is not None for by in panel.values.values() for v in by.values())
-        parts.append("Bars: sample deviation over seeds." if several else "One run a point.")
+        parts.append(f"Bars: {panel.reach}." if several else "One run a point.")
     if panel.measure == "difference":
         parts.append("Below the thick line a design is better than Pre-LN at that shape.")
     if panel.diverged:
@@ -89,19 +74,13 @@ def caption(panel: Panel, looks: Mapping[Series, Look], bars: bool = True) -> st
     return " ".join(parts)
 
 
-def legend(shown: Iterable[Series], looks: Mapping[Series, Look], prefix: str) -> Legend:
+def legend(shown: Iterable[Series], looks: Mapping[Series, Look]) -> Legend:
     """Swatch and name of every series that is shown, by family."""
     wanted = set(shown)
     families: Legend = []
     by_family: dict[str, list[tuple[int, Look, Markup]]] = {}
     for i, (series, look) in enumerate(looks.items()):
         if series in wanted:
-            drawn = Markup(inline(_swatch(look), f"{prefix}k{i}-", look.label, _colours(looks)))
-            by_family.setdefault(look.family, []).append((i, look, drawn))
+            by_family.setdefault(look.family, []).append((i, look, swatch(i, look)))
     families += by_family.items()
     return families
-
-
-@cache
-def _swatch(look: Look) -> str:
-    return figures.swatch(look).decode()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 
+from depthbench.folder import FINISHED
 from depthbench.report.lines import status_text
 from depthbench.report.values import count_range, joined, plain, spelled_seconds
 from depthbench.store import Record
@@ -21,23 +22,28 @@ _VERSIONS = {
 
 def head_facts(records: Sequence[Record]) -> list[Fact]:
     """The few that open the page."""
-    done = [record for record in records if record["status"] == "done"]
-    known = [record for record in records if record["design"] is not None]
+    scored = [record for record in records if record["role"] != "tuning"]
+    tuning = [record for record in records if record["role"] == "tuning"]
+    done = [record for record in scored if record["status"] == "done"]
+    known = [record for record in scored if record["design"] is not None]
     shapes = sorted(
         {(record["layers"], record["d_model"]) for record in known}, key=lambda s: -s[1] / s[0]
     )
-    facts = [
-        ("Suite", joined(_distinct(records, "suite"))),
-        ("Runs", f"{len(done)} of {len(records)} done"),
-        ("Designs", str(len({(r["design"], r["design_version"], r["options"]) for r in known}))),
-        ("Seeds", str(len({record["seed"] for record in known}))),
-    ]
+    facts = [("Suite", joined(_distinct(records, "suite")))]
+    if scored:
+        facts.append(("Runs", f"{len(done)} of {len(scored)} done"))
+        designs = {(r["design"], r["design_version"], r["options"]) for r in known}
+        facts.append(("Designs", str(len(designs))))
     if shapes:
         names = [f"L{layers}{_TIE}/{_TIE}d{width}" for layers, width in shapes]
-        facts.insert(3, ("Shapes", " → ".join(dict.fromkeys((names[0], names[-1])))))
+        facts.append(("Shapes", " → ".join(dict.fromkeys((names[0], names[-1])))))
+        facts.append(("Seeds", str(len({record["seed"] for record in known}))))
         facts.append(("Tokens a run", count_range(record["tokens"] for record in known)))
     if done:
         facts.append(("Parameters", count_range(record["parameters"] for record in done)))
+    if tuning:
+        ended = sum(record["status"] in FINISHED for record in tuning)
+        facts.append(("Tuning runs", f"{ended} of {len(tuning)} ended"))
     return facts
 
 
@@ -72,7 +78,10 @@ def setup_facts(records: Sequence[Record]) -> list[Fact]:
 
 
 def unfinished(records: Iterable[Record]) -> list[dict[str, str]]:
-    """Every cell without a loss: where it is, how it stands, and why."""
+    """Every cell without a loss: where it is, how it stands, and why.
+
+    A tuning run that diverged is a point of its curve, not one of these.
+    """
     return [
         {
             "cell": f"{record['suite']} / {record['cell']}",
@@ -82,6 +91,7 @@ def unfinished(records: Iterable[Record]) -> list[dict[str, str]]:
         }
         for record in records
         if record["status"] != "done"
+        and not (record["role"] == "tuning" and record["status"] == "diverged")
     ]
 
 

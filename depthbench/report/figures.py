@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import Any
 
 import matplotlib
@@ -42,22 +41,6 @@ def draw_forms(
             lines += [_open(mark) for mark in kinds]
             figure.legend(handles=lines, loc="lower center", ncols=5, frameon=False)
         return {form: saved(figure, form, size.dpi) for form in forms}
-
-
-def swatch(look: Look) -> bytes:
-    """A short piece of the line with its marker, as SVG."""
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(34 / 72, 12 / 72))
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_axis_off()
-        axes.set_xlim(0, 34)
-        axes.set_ylim(0, 12)
-        dashes = (0, look.dash) if look.dash else "solid"
-        axes.plot([1, 33], [6, 6], color=look.light, linewidth=look.width, linestyle=dashes)
-        axes.plot([17], [6], color=look.light, marker=look.marker, markersize=6)
-        file = BytesIO()
-        figure.savefig(file, format="svg", metadata={"Date": None}, facecolor="none")
-    return file.getvalue()
 
 
 def _open(mark: Mark) -> Line2D:

@@ -50,9 +50,7 @@ class LoopedView:
     files: LoopedNames
 
 
-def looped_view(
-    part: Looped, looks: Looks, cells: Cells, files: LoopedNames, prefix: str
-) -> LoopedView:
+def looped_view(part: Looped, looks: Looks, cells: Cells, files: LoopedNames) -> LoopedView:
     """The view of a looped part."""
     notes, kappa_notes = Footnotes(), Footnotes()
     rows = stack_rows(part.stacks, looks, notes, cells)
@@ -61,9 +59,9 @@ def looped_view(
         differing=part.section.differing,
         shows=shows(part, looks),
         hides=hides(part),
-        depth=_depth(part, looks, prefix),
-        compute=_compute(part, looks, prefix),
-        worth=_worth(part, looks, prefix),
+        depth=_depth(part, looks),
+        compute=_compute(part, looks),
+        worth=_worth(part, looks),
         stacks=table(
             STACK_COLUMNS,
             rows,
@@ -81,7 +79,7 @@ def looped_view(
         )
         if kappas
         else None,
-        probes=probes_of_part(part.probes, looks, prefix, LEAD),
+        probes=probes_of_part(part.probes, looks, LEAD),
         setup=facts.setup_facts(part.section.records),
         sheets=sheets(part.members, part.probes, looks, _called),
         files=files,
@@ -96,7 +94,7 @@ def _called(cell: Cell, looks: Looks) -> str:
     return f"{label}, {shape}, {loop}, {tokens} tokens, seed {record['seed']}"
 
 
-def _depth(part: Looped, looks: Looks, prefix: str) -> Part:
+def _depth(part: Looped, looks: Looks) -> Part:
     if not part.depth:
         waits = "No run of a loop B = T has finished yet."
         none = "No shape has loops B = T of two executed depths."
@@ -112,9 +110,9 @@ def _depth(part: Looped, looks: Looks, prefix: str) -> Part:
         say.append(f"{left_out} more such stacks stand in the table only.")
     towers = {tower.title: tower for tower in part.towers}
     texts = [(p, f"{count(towers[p.title].tokens)} tokens.") for p in part.depth]
-    figures = few(texts, looks, f"{prefix}x")
+    figures = few(texts, looks)
     shown = {series for panel in part.depth for series in panel.series}
-    return Part(say, figures, legend(shown, looks, f"{prefix}x"), [])
+    return Part(say, figures, legend(shown, looks), [])
 
 
 def _points(panels: Sequence[Panel]) -> str:
@@ -137,7 +135,7 @@ def _kinds(panels: Sequence[Panel]) -> str:
     return f" Open marks: {joined(marks)}." if marks else ""
 
 
-def _compute(part: Looped, looks: Looks, prefix: str) -> Part:
+def _compute(part: Looped, looks: Looks) -> Part:
     if not part.compute:
         return Part(["No run has finished yet."], [], [], [])
     say = [
@@ -147,12 +145,12 @@ def _compute(part: Looped, looks: Looks, prefix: str) -> Part:
         f"{_points(part.compute)}{_kinds(part.compute)}",
     ]
     texts = [(panel, "All sizes and budgets.") for panel in part.compute]
-    figures = few(texts, looks, f"{prefix}c")
+    figures = few(texts, looks)
     shown = {series for panel in part.compute for series in panel.series}
-    return Part(say, figures, legend(shown, looks, f"{prefix}c"), [])
+    return Part(say, figures, legend(shown, looks), [])
 
 
-def _worth(part: Looped, looks: Looks, prefix: str) -> Part:
+def _worth(part: Looped, looks: Looks) -> Part:
     say = worth_sentences(part.fits, looks)
     if not part.worth:
         return Part(say, [], [], [])
@@ -162,7 +160,7 @@ def _worth(part: Looped, looks: Looks, prefix: str) -> Part:
     caption = "Constants of g(T, B) as fitted."
     return Part(
         say,
-        few([(part.worth, text)], looks, f"{prefix}g"),
-        legend(part.worth.series, looks, f"{prefix}g"),
+        few([(part.worth, text)], looks),
+        legend(part.worth.series, looks),
         [table(CONSTANT_COLUMNS, rows, caption, "constants", notes)],
     )

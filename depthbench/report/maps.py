@@ -34,7 +34,7 @@ def png(values: Array, limits: Limits) -> bytes:
     image = Image.fromarray(shades(values, limits).astype(np.uint8))
     image.putpalette(_palette(limits[0] < 0))
     file = BytesIO()
-    image.save(file, format="png", transparency=_LEVELS)
+    image.save(file, format="png", transparency=_LEVELS, compress_level=1)
     return file.getvalue()
 
 

@@ -8,11 +8,13 @@ from depthbench.report.looped import Looped
 from depthbench.report.panels import Panel
 from depthbench.report.parts import Parts
 from depthbench.report.plates import picture
+from depthbench.report.rates import Rates
 from depthbench.report.series import Look, Series
 
 LOSS, DOMAINS, EFFICIENCY, PROBES = "loss_vs_aspect", "domains", "efficiency", "probes"
 EXECUTED, COMPUTE, WORTH = "loss_vs_executed_depth", "loss_vs_compute", "worth_of_loops"
 LOOPED_PROBES = "looped_probes"
+TUNING = "tuning"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,34 @@ def looped_names(parts: Sequence[Looped]) -> list[LoopedNames]:
         )
         for number, part in enumerate(parts, 1)
     ]
+
+
+def rates_names(groups: Sequence[Rates]) -> list[str]:
+    """As `names_of`; empty where no curve has a point."""
+    return [
+        _numbered(TUNING, number) if any(panel.values for panel in rates.panels) else ""
+        for number, rates in enumerate(groups, 1)
+    ]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All parts of a report, each with the stems of its files."""
+
+    sections: list[tuple[Parts, Names]]
+    looped: list[tuple[Looped, LoopedNames]]
+    rates: list[tuple[Rates, str]]
+
+
+def all_pictures(contents: Contents, looks: Mapping[Series, Look]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every figure file of a report."""
+    for parts, names in contents.sections:
+        yield from pictures(parts, names, looks)
+    for part, stems in contents.looped:
+        yield from looped_pictures(part, stems, looks)
+    for rates, stem in contents.rates:
+        drawn = [panel for panel in rates.panels if panel.values]
+        yield from _files([(stem, drawn, canvas.MANY)], looks)
 
 
 def _numbered(stem: str, number: int) -> str:

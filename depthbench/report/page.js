@@ -28,8 +28,17 @@ for (const group of document.querySelectorAll("section.group")) {
       buttons[0].focus();
     });
   }
+  const bands = group.querySelector(".legend .bands");
+  if (bands) {
+    bands.disabled = false;
+    bands.hidden = !group.querySelector("figure .band");
+    bands.addEventListener("click", () => {
+      const on = group.classList.toggle("banded");
+      bands.setAttribute("aria-pressed", String(on));
+    });
+  }
   const target = (event) => event.target.closest("[data-series]");
-  for (const enter of ["pointerover", "focusin"]) {
+  for (const enter of ["pointerover", "focusin", "lit"]) {
     group.addEventListener(enter, (event) => light(target(event)?.dataset.series ?? null));
   }
   group.addEventListener("pointerleave", () => light(null));

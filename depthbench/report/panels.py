@@ -1,18 +1,21 @@
 """What a panel shows: every mean, how far it may be off, what lies outside, and what diverged."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from depthbench.report.lines import Best, Line, Spread, delta
+from depthbench.report.lines import Best, Line, ShapeKey, Spread, delta
 from depthbench.report.places import ASPECT, Axis, Place
 from depthbench.report.reading import shapes_of
 from depthbench.report.series import Series
+from depthbench.report.values import joined
+from depthbench.statistics import Estimate
 
 NATS = "nats per token"
 _FAR = 0.75  # of the range so far, from its edge
 Means = Mapping[Series, Mapping[Place, Spread]]
+Estimates = Mapping[tuple[Series, ShapeKey], Estimate]
 Ends = Mapping[tuple[Series, Place], tuple[float, float]]
 
 
@@ -31,9 +34,9 @@ class Mark:
 class Panel:
     """What one panel shows. `values`: mean and deviation by series and place, left to right.
 
-    `bars`: where the thin bar of a point begins and ends. `ticks` writes the numbers of the y axis.
-    `levels`: horizontal rules, each of a series or of none. `frontier`: places and values that a
-    broad line joins.
+    `bars`: where the thin bar of a point begins and ends, `reach`: what that is. `seeds`: the
+    numbers behind a point. `ticks` writes the numbers of the y axis. `levels`: horizontal rules,
+    each of a series or of none. `frontier`: places and values that a broad line joins.
     """
 
     measure: str
@@ -43,12 +46,14 @@ class Panel:
     values: Means
     bars: Ends
     diverged: Mapping[Series, list[Place]]
+    reach: str = "sample deviation over seeds"
     ticks: Callable[[float], str] | None = None
     axis: Axis = ASPECT
     marks: Sequence[Mark] = ()
     levels: Sequence[tuple[Series | None, float]] = ()
     frontier: Sequence[tuple[float, float]] = ()
     limits: tuple[float, float] = (0.0, 1.0)
+    seeds: Mapping[tuple[Series, Place], str] = field(default_factory=dict)
     outside: list[tuple[Series, Place, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -72,10 +77,20 @@ class Panel:
         return list(dict.fromkeys([*self.values, *marked]))
 
 
-def panels(best: Best, order: Sequence[Series]) -> list[Panel]:
-    """The loss panel, and the difference panel where Pre-LN was run."""
+def panels(best: Best, order: Sequence[Series], beyond: Estimates | None = None) -> list[Panel]:
+    """The loss panel, and the difference panel where Pre-LN was run.
+
+    Where `beyond` has intervals of the differences, these are the bars.
+    """
     losses = panel("loss", "Validation loss", NATS, best, order, lambda line: line.loss)
     difference = difference_panel("Loss minus Pre-LN's at the same shape", best, order)
+    intervals: dict[tuple[Series, Place], tuple[float, float]] = {
+        (key[0], key[1]): (found.low, found.high)
+        for key, found in (beyond or {}).items()
+        if found.low is not None and found.high is not None
+    }
+    if intervals:
+        difference = replace(difference, bars=intervals, reach="95 % interval")
     result = [losses, difference]
     return [shown for shown in result if len(shown.values) > (shown is difference)]
 
@@ -95,17 +110,22 @@ def panel(
     values: dict[Series, dict[Place, Spread]] = {}
     ends: dict[tuple[Series, Place], tuple[float, float]] = {}
     diverged: dict[Series, list[Place]] = {}
+    seeds: dict[tuple[Series, Place], str] = {}
     for series in order:
         own = {shape: line for (owner, shape), line in best.items() if owner == series}
         for shape, line in own.items():
             found = value(line)
             if isinstance(found, Spread):
                 values.setdefault(series, {})[shape] = found
+                seeds[series, shape] = joined(str(seed) for seed in line.by_seed)
                 reach = bars(line) if bars else deviation(found)
                 ends |= {(series, shape): reach} if reach else {}
             if line.diverged and not line.done:
                 diverged.setdefault(series, []).append(shape)
-    return Panel(measure, title, unit, [*shapes_of(best)], values, ends, diverged, ticks)
+    words = "95 % interval" if bars else "sample deviation over seeds"
+    places: list[Place] = [*shapes_of(best)]
+    drawn = Panel(measure, title, unit, places, values, ends, diverged, words, ticks)
+    return replace(drawn, seeds=seeds)
 
 
 def deviation(value: Spread) -> tuple[float, float] | None:

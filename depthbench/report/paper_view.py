@@ -13,13 +13,13 @@ from depthbench.report.views import Looks, Part, Table, table
 NO_PAIR = "no finished design can be paired with Pre-LN"
 
 
-def paper_view(parts: Parts, looks: Looks, cells: Cells, prefix: str) -> list[Part]:
+def paper_view(parts: Parts, looks: Looks, cells: Cells) -> list[Part]:
     """The published differences beside ours, then the published numbers of probes beside ours."""
     blocks = [block for block, _ in parts.blocks]
     order, views = list(looks), []
-    for number, pair in enumerate(paper.pairs(parts.best, blocks, order)):
+    for pair in paper.pairs(parts.best, blocks, order):
         shown = [*pair.published, *([pair.here] if pair.here else [])]
-        drawn = [small(p, looks, f"{prefix}a{number}{i}-") for i, p in enumerate(shown)]
+        drawn = [small(p, looks) for p in shown]
         drawn = [
             replace(figure, caption=f"{paper.without_reference(p)} {figure.caption}".strip())
             if p in pair.published
@@ -31,7 +31,7 @@ def paper_view(parts: Parts, looks: Looks, cells: Cells, prefix: str) -> list[Pa
     notes = Footnotes()
     rows = paper.probe_rows(parts.best, cells, looks, notes)
     text = "Published numbers of probes, and ours where this group has any."
-    key = legend(paper.series() | {s for s, _ in parts.best}, looks, f"{prefix}a")
+    key = legend(paper.series() | {s for s, _ in parts.best}, looks)
     return [*views, Part([], [], key, [table(paper.PROBE_COLUMNS, rows, text, "paper", notes)])]
 
 

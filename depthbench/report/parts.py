@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from depthbench.report.cells import Cell, Cells, cells_of
 from depthbench.report.domains import Block, domain_blocks, domain_panels
 from depthbench.report.efficiency import cost_panels
+from depthbench.report.entries import Entries, entries_of
 from depthbench.report.lines import Best, Line, best_lines, lines_of
 from depthbench.report.panels import Panel, panels
 from depthbench.report.probes import Probes, probes_of
 from depthbench.report.sections import Section
 from depthbench.report.series import Look, Series
+from depthbench.report.standings import board_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Parts:
     costs: list[Panel]
     probes: Probes
     members: list[Cell]
+    entries: Entries
 
 
 def parts_of(section: Section, looks: Mapping[Series, Look], cells: Cells) -> Parts:
@@ -34,13 +37,16 @@ def parts_of(section: Section, looks: Mapping[Series, Look], cells: Cells) -> Pa
     best = best_lines(lines)
     members = [cell for line in lines for cell in cells_of(line, cells)]
     blocks = domain_blocks(section.records, cells)
+    board = board_of(best, lines)
+    probes = probes_of(best, order, cells, members)
     return Parts(
         section,
         lines,
         best,
-        panels(best, order),
+        panels(best, order, {key: cell.difference for key, cell in board.cells.items()}),
         [(block, domain_panels(block, order)) for block in blocks],
         cost_panels(lines, best, order),
-        probes_of(best, order, cells, members),
+        probes,
         members,
+        entries_of(board, lines, best, blocks, probes),
     )

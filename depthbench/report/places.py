@@ -74,3 +74,11 @@ LOOPS = Axis(
     room=3.6,
     line="none",
 )
+RATE = Axis(
+    "peak learning rate, log scale",
+    "learning rate",
+    write=lambda place: place.label,
+    room=3.4,
+    line="through",
+    least_cut=0,
+)

@@ -34,18 +34,18 @@ class ProbeView:
     lead: str
 
 
-def probe_view(parts: Parts, looks: Looks, prefix: str) -> ProbeView:
+def probe_view(parts: Parts, looks: Looks) -> ProbeView:
     """The layer probes of a section."""
-    return probes_of_part(parts.probes, looks, prefix)
+    return probes_of_part(parts.probes, looks)
 
 
-def probes_of_part(probes: Probes, looks: Looks, prefix: str, lead: str = "") -> ProbeView:
+def probes_of_part(probes: Probes, looks: Looks, lead: str = "") -> ProbeView:
     """The layer probes of any part. `lead`: which cells are shown, unless the deepest shapes."""
     notes = Footnotes()
     rows = plate_rows(probes, looks, notes)
     drawn = [
-        chart(found, looks, f"{prefix}p{i}-", without_answer(probes, found.probe, looks))
-        for i, found in enumerate(depth_charts(probes))
+        chart(found, looks, without_answer(probes, found.probe, looks))
+        for found in depth_charts(probes)
     ]
     head = CELL_HEAD if lead else SUMMARY_HEAD
     where = "in the cells above" if lead else "at the deepest probed shape of each design"
@@ -60,7 +60,7 @@ def probes_of_part(probes: Probes, looks: Looks, prefix: str, lead: str = "") ->
             found = summary_rows(probes, columns, looks, reasons)
             titles = [*head, *columns.values()]
             tables.append(table(titles, found, caption, name, reasons))
-    key = legend([chosen.series for chosen in probes.answered], looks, f"{prefix}p")
+    key = legend([chosen.series for chosen in probes.answered], looks)
     return ProbeView(
         plate_heads(probes),
         rows,

@@ -1,6 +1,6 @@
 """What the losses say about depth, and from which difference on they say anything."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +19,9 @@ from depthbench.report.lines import (
     status_text,
 )
 from depthbench.report.series import Series
+from depthbench.statistics import Estimate
+
+ALPHA = 0.05  # after Holm over designs
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,24 @@ class Yardstick:
 
 @dataclass(frozen=True)
 class DepthChange:
-    """Loss at the deepest shape minus loss at the shallowest, paired by seed."""
+    """Loss at the deepest shape minus loss at the shallowest, paired by seed.
+
+    `judged`, `judged_beyond`: the same with intervals, where the noise between seeds is known.
+    """
 
     series: Series
     change: Spread | Blank
     beyond_reference: Spread | Blank
     best: ShapeKey | Blank
+    judged: Estimate | None = None
+    judged_beyond: Estimate | None = None
+
+    @property
+    def value(self) -> float | None:
+        """The change in nats: as the statistics have it, else from runs paired by seed."""
+        if self.judged and self.judged.value is not None:
+            return self.judged.value
+        return None if isinstance(self.change, Blank) else self.change.mean
 
 
 def shapes_of(best: Best) -> list[ShapeKey]:
@@ -103,16 +118,22 @@ Verdict = Literal["falls", "no readable change", "rises", "no answer"]
 
 
 def verdict(change: DepthChange, measure: Yardstick | None) -> Verdict:
-    """How loss moves with depth, as far as the yardstick allows; without one, by sign alone."""
+    """How loss moves with depth, as far as the interval or the yardstick allows, else by sign."""
     if isinstance(change.change, Blank):
         return "no answer"
+    if change.judged and change.judged.p_holm is not None and change.judged.value is not None:
+        if change.judged.p_holm > ALPHA:
+            return "no readable change"
+        return "falls" if change.judged.value < 0 else "rises"
     bound = measure.nats if measure else 0.0
     if abs(change.change.mean) <= bound:
         return "no readable change"
     return "falls" if change.change.mean < 0 else "rises"
 
 
-def depth_changes(best: Best) -> list[DepthChange]:
+def depth_changes(
+    best: Best, judged: Mapping[Series, tuple[Estimate, Estimate]] | None = None
+) -> list[DepthChange]:
     """One per series: those that gain most from depth first, those without an answer last."""
     shapes = shapes_of(best)
     names = list(dict.fromkeys(series for series, _ in best))
@@ -130,9 +151,10 @@ def depth_changes(best: Best) -> list[DepthChange]:
                 change,
                 Blank(IS_REFERENCE) if series.is_baseline else beyond or missing,
                 _best_shape(series, best, shapes),
+                *(judged or {}).get(series, ()),
             )
         )
-    return sorted(result, key=lambda c: c.change.mean if isinstance(c.change, Spread) else np.inf)
+    return sorted(result, key=lambda c: np.inf if c.value is None else c.value)
 
 
 def _changes_by_seed(series: Series, best: Best, shapes: Sequence[ShapeKey]) -> dict[int, float]:

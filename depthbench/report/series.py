@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import residuals
+from depthbench.report.text import printable
 from depthbench.store import Record
 
 BASELINE = "pre-ln"
@@ -93,7 +94,7 @@ def _describe(series: Series, name_version: bool) -> tuple[str, str, str]:
     options = json.loads(series.options)
     if options:
         label += f" ({', '.join(f'{n}={json.dumps(v)}' for n, v in options.items())})"
-    return label, family, summary
+    return printable(label), printable(family), printable(summary)
 
 
 def _family_rank(family: str) -> tuple[int, str]:

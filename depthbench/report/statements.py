@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from depthbench.report.lines import Best, Line, Spread, repeats
+from depthbench.report.lines import Best, Line, repeats
 from depthbench.report.reading import DepthChange, Yardstick, shapes_of, verdict
 from depthbench.report.series import Look, Series
 from depthbench.report.values import count_range, joined, signed
@@ -11,6 +11,10 @@ from depthbench.store import Record
 SMALL_MODEL = 100e6
 LEARNED = 0.5
 FEW_TOKENS = 10
+WITHIN = (
+    "A difference whose interval holds zero is not evidence, and of many intervals one in twenty "
+    "misses by chance: the ranks take account of that, single intervals do not."
+)
 
 
 def answer(
@@ -26,15 +30,18 @@ def answer(
     known: dict[str, list[str]] = {}
     for change in changes:
         name = looks[change.series].label
-        if isinstance(change.change, Spread):
-            name = f"{name} ({signed(change.change.mean)})"
+        if change.value is not None:
+            name = f"{name} ({signed(change.value)})"
         known.setdefault(verdict(change, measure), []).append(name)
     span = f"From {shapes[0].label} to {shapes[-1].label}"
+    judged = any(c.judged and c.judged.p_holm is not None for c in changes)
     bound = f" by more than {measure.nats:.2g} nats" if measure else ""
+    bound = " beyond noise" if judged else bound
+    again = " by more than that" if measure and not judged else bound
     phrases = {
         "falls": f"loss falls{bound} for",
-        "no readable change": "it changes by less than that for",
-        "rises": f"it rises{' by more than that' if measure else ''} for",
+        "no readable change": f"it changes {'within noise' if judged else 'by less than that'} for",
+        "rises": f"it rises{again} for",
         "no answer": "there is no answer for",
     }
     parts = [f"{text} {joined(known[key])}" for key, text in phrases.items() if key in known]
@@ -69,10 +76,11 @@ def hides(
     best: Best,
     measure: Yardstick | None,
     looks: Mapping[Series, Look],
+    judged: bool = False,
 ) -> list[str]:
-    """What they cannot show."""
+    """What they cannot show. `judged`: whether differences have intervals."""
     done = [record for line in lines for record in line.done]
-    sentences = [_noise(measure), _rates(best), _added(done, looks, best)]
+    sentences = [WITHIN if judged else _noise(measure), _rates(best), _added(done, looks, best)]
     if any(record["tokens"] < FEW_TOKENS * record["parameters"] for record in done):
         ratios = [record["tokens"] / record["parameters"] for record in done]
         sentences.append(
@@ -105,8 +113,8 @@ def _noise(measure: Yardstick | None) -> str:
         )
     return (
         "One seed, so the noise between runs was not measured. Judged by how unevenly the lines "
-        f"run, two losses must differ by about {measure.nats:.2g} nats: ranks within that are not "
-        "evidence."
+        f"run, two losses must differ by about {measure.nats:.2g} nats: an order within that is "
+        "no evidence."
     )
 
 
@@ -116,6 +124,13 @@ def _rates(best: Best) -> str:
         by_shape.setdefault(shape, set()).add(line.learning_rate)
     if len({series for series, _ in best}) < 2:
         return ""
+    tuned = [record for line in best.values() for record in line.records if record.get("tuned")]
+    if tuned:
+        return (
+            "Learning rates were tuned for each design by one search, at some of the shapes and on "
+            "few seeds; between these shapes they are interpolated, and a rate that was missed "
+            "counts against its design."
+        )
     if all(len(rates) == 1 for rates in by_shape.values()):
         return (
             "All designs ran at one learning rate, tuned for none of them: a design that wants "

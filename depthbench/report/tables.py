@@ -1,7 +1,7 @@
-"""The two tables of a section: every line, and every design's change with depth."""
+"""The table of every line, and what all tables are made of."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from depthbench.report.cells import Cells, cells_of, why_unprobed
@@ -10,25 +10,27 @@ from depthbench.report.lines import (
     Best,
     Blank,
     Line,
+    ShapeKey,
     Spread,
     delta,
     relative_speed,
     status_text,
 )
-from depthbench.report.reading import DepthChange, Yardstick, verdict
 from depthbench.report.series import Look, Series
-from depthbench.report.values import Footnotes, Value, count, mean_text
+from depthbench.report.values import Footnotes, Value, count, mean_text, signed
+from depthbench.statistics import CellResult, Estimate
 
 NO_LEDGER = "the run ended, or has not come, to where its ledger is written"
 
 
 @dataclass(frozen=True)
 class Column:
-    """Head and explanation of one column."""
+    """Head and explanation of one column. `filter`: whether rows are chosen by what it holds."""
 
     title: str
     meaning: str
     numeric: bool = True
+    filter: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,22 @@ class Row:
     opens: bool = False
 
 
+OTHER_RATE = "another learning rate stands for the design at this shape"
 DESIGN = Column("Design", "The residual rule, with options that differ from its defaults.", False)
 LINE_COLUMNS = (
     DESIGN,
     Column(
-        "Family", "Kind of rule: baseline, norm and scaling, streams, cross-layer access.", False
+        "Family",
+        "Kind of rule: baseline, norm and scaling, streams, cross-layer access.",
+        False,
+        True,
     ),
-    Column("Shape", "Decoder blocks (L) and model width (d).", False),
+    Column("Shape", "Decoder blocks (L) and model width (d).", False, True),
+    Column(
+        "Rank",
+        "Among the designs at this shape, as the leaderboard's: designs that nothing tells apart "
+        "share one. All pairs at all shapes are tested together (Holm, 2 %).",
+    ),
     Column("Aspect", "Aspect ratio, d_model / layers. Smaller is deeper and narrower."),
     Column("Parameters", "All parameters, with embedding and head."),
     Column("Added", "Parameters that the design has beyond Pre-LN of the same shape."),
@@ -56,7 +67,9 @@ LINE_COLUMNS = (
     ),
     Column("Seeds", "Finished runs in the mean, one per seed."),
     Column(
-        "− Pre-LN", "Loss minus Pre-LN's at the same shape, paired by seed. Below zero is better."
+        "− Pre-LN",
+        "Loss minus Pre-LN's at the same shape, paired by seed. Below zero is better. Below it the "
+        "95 % interval.",
     ),
     Column("Bits/byte", "Mean validation loss in bits per byte of text, whatever the tokenizer."),
     Column(
@@ -71,15 +84,7 @@ LINE_COLUMNS = (
         "What was measured in each finished run, by seed: probes and domain sets.",
         False,
     ),
-    Column("Status", "done, or how far the runs of this line came.", False),
-)
-
-DEPTH_COLUMNS = (
-    DESIGN,
-    Column("Change", "Loss at the deepest shape minus loss at the shallowest, paired by seed."),
-    Column("− Pre-LN's", "That change minus Pre-LN's: below zero the design makes more of depth."),
-    Column("Lowest at", "The shape of the design's lowest mean loss.", False),
-    Column("Reading", "Whether the change is larger than the smallest readable one.", False),
+    Column("Status", "done, or how far the runs of this line came.", False, True),
 )
 
 
@@ -89,59 +94,37 @@ def line_rows(
     looks: Mapping[Series, Look],
     notes: Footnotes,
     cells: Cells,
+    judged: Mapping[tuple[Series, ShapeKey], CellResult] | None = None,
 ) -> list[Row]:
-    """Values in the order of `LINE_COLUMNS`."""
+    """Values in the order of `LINE_COLUMNS`. `judged`: ranks and intervals of the best lines."""
     deltas = {id(line): delta(line, best) for line in lines}
     scale = bar_scale(deltas.values())
     order = list(looks)
     rows: list[Row] = []
     for place, line in enumerate(lines):
         look = looks[line.series]
+        is_best = best.get((line.series, line.shape)) is line
+        found = (judged or {}).get((line.series, line.shape)) if is_best else None
         values = [
             Value(look.label, look.summary),
-            Value(look.family),
-            Value(line.shape.label),
+            Value(look.family, kind=look.family),
+            Value(line.shape.label, order=line.shape.layers, kind=line.shape.label),
+            _rank_value(found, notes),
             Value(f"{line.shape.aspect_ratio:.3g}"),
             *_ledger_values(line, notes),
             spread_value(line.loss, notes, 4),
             Value(str(len(line.done))),
-            spread_value(deltas[id(line)], notes, 4, scale),
+            _with_interval(spread_value(deltas[id(line)], notes, 4, scale), found),
             _mean_value(line.mean("bits_per_byte"), notes),
             _speed_value(line, lines, notes),
             ledger_value(line, "train_flops_per_token", notes),
             Value(f"{line.learning_rate:.3g}"),
             links(line, cells, notes),
-            Value(status_text(line.records)),
+            Value(status_text(line.records), kind=kind_of(line)),
         ]
         opens = place > 0 and line.shape != lines[place - 1].shape
         rows.append(Row(order.index(line.series), values, opens))
     return rows
-
-
-def depth_rows(
-    changes: Sequence[DepthChange],
-    measure: Yardstick | None,
-    looks: Mapping[Series, Look],
-    notes: Footnotes,
-) -> list[Row]:
-    """Values in the order of `DEPTH_COLUMNS`."""
-    scale = bar_scale(change.change for change in changes)
-    order = list(looks)
-    return [
-        Row(
-            order.index(change.series),
-            [
-                Value(looks[change.series].label, looks[change.series].summary),
-                spread_value(change.change, notes, 4, scale),
-                spread_value(change.beyond_reference, notes, 4, 0.0),
-                notes.blank(change.best)
-                if isinstance(change.best, Blank)
-                else Value(change.best.label),
-                Value(verdict(change, measure)),
-            ],
-        )
-        for change in changes
-    ]
 
 
 def links(line: Line, cells: Cells, notes: Footnotes) -> Value:
@@ -150,6 +133,27 @@ def links(line: Line, cells: Cells, notes: Footnotes) -> Value:
     if not found:
         return notes.blank(why_unprobed(line, cells) if line.done else NO_RESULT)
     return Value("", links=tuple((f"#{c.anchor}", f"seed {c.record['seed']}") for c in found))
+
+
+def _rank_value(found: CellResult | None, notes: Footnotes) -> Value:
+    if found is None:
+        return notes.blank(OTHER_RATE)
+    if found.rank is None:
+        return notes.blank(found.rank_reason or NO_RESULT)
+    return Value(str(found.rank), order=found.rank)
+
+
+def _with_interval(value: Value, found: CellResult | None) -> Value:
+    if found is None or found.difference.low is None or found.difference.high is None:
+        return value
+    return replace(value, below=interval(found.difference.low, found.difference.high))
+
+
+def kind_of(line: Line) -> str:
+    """One word on the runs of a line."""
+    if line.diverged:
+        return "diverged"
+    return "done" if line.complete else "incomplete"
 
 
 def bar_scale(values: Iterable[Spread | Blank]) -> float:
@@ -166,6 +170,31 @@ def spread_value(
         return notes.blank(spread)
     text = mean_text(spread, digits, sign=scale is not None)
     return Value(text, share=max(-1.0, min(1.0, spread.mean / scale)) if scale else None)
+
+
+def estimate_value(found: Estimate, notes: Footnotes, scale: float = 0.0) -> Value:
+    """The value with its interval below; `scale` is what fills half the room of the bar."""
+    if found.value is None:
+        return notes.blank(found.reason or "not known")
+    text, order = signed(found.value), found.value
+    if found.low is None or found.high is None:
+        return Value(text, order=order)
+    title = f"{found.num} runs or pairs of runs"
+    if found.p is not None:
+        title += f"; p = {found.p:.2g}"
+    if found.p_holm is not None:
+        title += f", {found.p_holm:.2g} after Holm over designs"
+    title += f"; noise judged by {found.source}" if found.source else ""
+    reach = None
+    if scale:
+        ends = (max(-1.0, min(1.0, end / scale)) for end in (found.low, found.high))
+        reach = (next(ends), next(ends))
+    return Value(text, title, below=interval(found.low, found.high), order=order, reach=reach)
+
+
+def interval(low: float, high: float) -> str:
+    """`−0.0150 to −0.0098`."""
+    return f"{signed(low)} to {signed(high)}"
 
 
 def _mean_value(spread: Spread | Blank, notes: Footnotes) -> Value:

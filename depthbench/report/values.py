@@ -13,7 +13,9 @@ class Value:
     """One table cell. A blank has a `reason` and the `letter` of its footnote.
 
     `share`: signed length of the bar behind the number, in [-1, 1]; `fill`: length of a bar that
-    starts at the left, in [0, 1]. `links`: address and text of what is linked instead of `text`.
+    starts at the left, in [0, 1]; `reach`: both ends of a bar, each in [-1, 1] with zero in the
+    middle. `links`: address and text of what is linked instead of `text`. `below`: a second line.
+    `order`: what the table is sorted by instead of the text, `kind` what it is filtered by.
     """
 
     text: str
@@ -23,17 +25,41 @@ class Value:
     share: float | None = None
     fill: float | None = None
     links: tuple[tuple[str, str], ...] = ()
+    below: str = ""
+    order: float | None = None
+    kind: str = ""
+    reach: tuple[float, float] | None = None
+
+    @property
+    def bar(self) -> tuple[float, float] | None:
+        """Where the bar begins and ends, in per cent of its room."""
+        if self.fill is not None:
+            return 0.0, 100 * self.fill
+        if self.share is not None:
+            return 50 + 50 * min(self.share, 0.0), 50 + 50 * max(self.share, 0.0)
+        if self.reach is None:
+            return None
+        low, high = self.reach
+        middle, half = 50 + 25 * (low + high), max(25 * (high - low), 2.5)  # narrow ones are seen
+        middle = min(max(middle, 2.5), 97.5)
+        return middle - half, middle + half
 
 
 @dataclass
 class Footnotes:
-    """A letter for every reason, in order of first use."""
+    """A letter for every reason, in order of first use; long ones are cut."""
 
     reasons: dict[str, str] = field(default_factory=dict)
 
     def blank(self, reason: str) -> Value:
+        reason = shortened(reason)
         letter = self.reasons.setdefault(reason, _letter(len(self.reasons)))
         return Value("—", reason=reason, letter=letter)
+
+
+def shortened(text: str, length: int = 240) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _letter(index: int) -> str:

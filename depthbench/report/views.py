@@ -60,9 +60,7 @@ def table(
     return Table(columns, rows, caption, name, reasons, explained or columns[1:])
 
 
-def domain_views(
-    parts: Parts, looks: Looks, cells: Cells, prefix: str, files: Sequence[str]
-) -> list[Part]:
+def domain_views(parts: Parts, looks: Looks, cells: Cells, files: Sequence[str]) -> list[Part]:
     """One part for each evaluation."""
     views = []
     for number, (block, panels) in enumerate(parts.blocks, 1):
@@ -82,11 +80,8 @@ def domain_views(
         views.append(
             Part(
                 say,
-                [
-                    small(panel, looks, f"{prefix}d{number}{i}-", text)
-                    for i, panel in enumerate(panels)
-                ],
-                legend({s for p in panels for s in p.values}, looks, f"{prefix}d{number}"),
+                [small(panel, looks, text) for panel in panels],
+                legend({s for p in panels for s in p.values}, looks),
                 [
                     table(
                         domain_columns(block),
@@ -116,7 +111,7 @@ def _scored(parts: Parts, num: int) -> str:
     return f"{num} of {len(parts.members)} finished runs were scored on it"
 
 
-def cost_view(parts: Parts, looks: Looks, prefix: str) -> Part:
+def cost_view(parts: Parts, looks: Looks) -> Part:
     """What the section's runs cost."""
     notes = Footnotes()
     rows = cost_rows(parts.lines, looks, notes)
@@ -127,14 +122,12 @@ def cost_view(parts: Parts, looks: Looks, prefix: str) -> Part:
             f"The runs were on {joined(where)}: their hours do not compare, so they stand in the "
             "table only."
         )
-    figures = [
-        small(panel, looks, f"{prefix}e{i}-", _said(panel)) for i, panel in enumerate(parts.costs)
-    ]
+    figures = [small(panel, looks, _said(panel)) for panel in parts.costs]
     caption = "Costs of every design, shape and learning rate."
     return Part(
         say,
         figures,
-        legend({series for series, _ in parts.best}, looks, f"{prefix}e"),
+        legend({series for series, _ in parts.best}, looks),
         [table(COST_COLUMNS, rows, caption, "costs", notes)],
     )
 

@@ -31,7 +31,8 @@ class Page(HTMLParser):
         if tag == "summary":
             self._summary = []
         if self._sheet and "id" in given:
-            self.sheets[str(given["id"])] = self._sheet
+            if str(given["id"]).startswith("cell-"):
+                self.sheets[str(given["id"])] = self._sheet
             self._sheet = ""
         if tag == "table":
             self._table = str(given["class"])

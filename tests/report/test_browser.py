@@ -81,6 +81,80 @@ if (link) {
 }
 </script>"""
 
+USE = """<script>
+{
+const table = document.querySelector("table.board");
+const heads = [...table.tHead.rows[0].cells];
+const column = (title) => heads.findIndex((head) => head.textContent.trim() === title);
+const names = () => [...table.tBodies[0].rows].filter((row) => !row.hidden)
+  .map((row) => row.cells[0].textContent.trim());
+const bar = table.parentElement.previousElementSibling;
+const [search] = bar.querySelectorAll("input");
+const select = (title) => [...bar.querySelectorAll("label")]
+  .find((label) => label.textContent.startsWith(title)).querySelector("select");
+const key = (target, name) => target.dispatchEvent(
+  new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
+const report = { width: innerWidth, steps: [], tips: [] };
+const step = () => report.steps.push(names());
+
+step();
+const button = heads[column("\u2212 Pre-LN")].querySelector("button");
+for (const press of [1, 2]) {
+  button.click();
+  step();
+}
+report.sorted = heads.map((head) => head.getAttribute("aria-sort")).filter(Boolean);
+button.focus();
+report.focusable = document.activeElement === button && button.tabIndex === 0;
+report.outline = getComputedStyle(button).outlineStyle;
+heads[column("Rank")].querySelector("button").click();
+step();
+search.value = "attn";
+search.dispatchEvent(new Event("input"));
+step();
+report.told = bar.querySelector("output").textContent;
+search.value = "";
+select("Status").value = "=diverged";
+select("Status").dispatchEvent(new Event("change"));
+step();
+select("Status").value = "";
+select("Family").value = "=access";
+select("Family").dispatchEvent(new Event("change"));
+step();
+bar.querySelector("button").click();
+step();
+report.refocused = document.activeElement === search;
+
+const group = document.querySelector("section.group");
+const svg = [...group.querySelectorAll("figure svg.plot")]
+  .find((one) => one.getBoundingClientRect().height > 0);
+const tip = document.querySelector(".tip");
+svg.focus();
+report.reached = document.activeElement === svg;
+for (const name of ["ArrowRight", "ArrowRight", "ArrowLeft", "ArrowDown", "Escape"]) {
+  key(svg, name);
+  report.tips.push([...tip.childNodes].filter((node) => node.nodeName !== "BR")
+    .map((node) => node.textContent));
+}
+const mark = svg.querySelector("[data-tip]");
+mark.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+report.pointed = tip.textContent;
+const box = tip.getBoundingClientRect();
+report.inside = box.left >= 0 && box.right <= innerWidth;
+mark.dispatchEvent(new PointerEvent("pointerout", { bubbles: true }));
+report.left = tip.textContent;
+const bands = group.querySelector(".legend .bands");
+const opacity = () => getComputedStyle(group.querySelector("figure g:not(.lit) > .band")).opacity;
+report.bands = [opacity()];
+bands.click();
+report.bands.push(opacity(), bands.getAttribute("aria-pressed"));
+report.needed = document.documentElement.scrollWidth;
+report.requests = performance.getEntriesByType("resource").map((entry) => entry.name);
+report.faults = faults;
+parent.postMessage(report, "*");
+}
+</script>"""
+
 FRAMES = """<!doctype html><body><script>
 const reports = [];
 addEventListener("message", (event) => {{
@@ -112,12 +186,12 @@ def dump(page: Path, profile: Path) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def measured(page: Path) -> dict[int, dict[str, Any]]:
-    """What a copy of the page says about itself, by width of its frame."""
+def measured(page: Path, script: str = MEASURE) -> dict[int, dict[str, Any]]:
+    """What a copy of the page with `script` says about itself, by width of its frame."""
     html = page.read_text(encoding="utf-8")
     html, count = re.subn(r"<meta http-equiv=[^>]*>", CATCH_ERRORS, html)
     assert count == 1
-    (page.parent / "copy.html").write_text(html.replace("</body>", f"{MEASURE}</body>"))
+    (page.parent / "copy.html").write_text(html.replace("</body>", f"{script}</body>"))
     frames = "".join(
         f'<iframe src="copy.html" style="border: 0; width: {width}px; height: 900px"></iframe>'
         for width in WIDTHS
@@ -204,3 +278,70 @@ def test_markup_in_results_stays_text(synthetic: Any, tmp_path: Path) -> None:
         assert found["faults"] == []
         assert found["requests"] == []
         assert any(attack in button for button in found["buttons"])
+
+
+def test_the_leaderboard_sorts_filters_and_its_figure_answers(
+    matrix: Callable[..., Path], synthetic: Any, tmp_path: Path
+) -> None:
+    designs = ("pre-ln", "hc", "full-attnres", "block-attnres", "deepnorm")
+    root = matrix(designs=designs, seeds=(1, 2), endings=synthetic.ENDINGS)
+    for width, found in measured(report.build([root], tmp_path / "out"), USE).items():
+        start, rising, falling, by_rank, searched, lost, family, cleared = found["steps"]
+        assert start == ["HC", "Full AttnRes", "Block AttnRes", "Pre-LN", "DeepNorm"]
+        # The baseline has no difference to itself, DeepNorm none over all shapes: last both times.
+        assert rising == ["HC", "Full AttnRes", "Block AttnRes", "Pre-LN", "DeepNorm"]
+        assert falling == ["Block AttnRes", "Full AttnRes", "HC", "Pre-LN", "DeepNorm"]
+        assert found["sorted"] == ["descending"]
+        assert found["focusable"]
+        assert found["outline"] != "none"
+        assert by_rank == start
+        assert searched == ["Full AttnRes", "Block AttnRes"]
+        assert found["told"] == "2 of 5 rows"
+        assert lost == ["DeepNorm"]
+        assert family == ["Full AttnRes", "Block AttnRes"]
+        assert cleared == start
+        assert found["refocused"]
+        assert found["reached"]
+        first, second, back, below, none = found["tips"]
+        assert first == back
+        assert first[0] == second[0] == "Pre-LN"
+        assert (first[1], second[1]) == ("L4 / d128", "L8 / d96")
+        assert "sample deviation over seeds" in first[3]
+        assert first[4] == "seeds 1 and 2"
+        assert below[0] != "Pre-LN"
+        assert below[1] == "L4 / d128"
+        assert none == []
+        assert found["pointed"].startswith("Pre-LN")
+        assert found["inside"]
+        assert found["left"] == ""
+        assert found["bands"] == ["0", "0.1", "true"]
+        assert found["needed"] <= width
+        assert found["requests"] == []
+        assert found["faults"] == []
+
+
+def test_hostile_text_stays_text_in_every_part(synthetic: Any, tmp_path: Path) -> None:
+    attack = "\"'><script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
+    environment = {"host": attack, "device": f"=1+1\u202e\x07{attack}", "cpu": attack}
+    for design in ("pre-ln", attack):
+        for seed in (1, 2):
+            for shape in ((4, 128, 352), (16, 64, 176)):
+                cell = synthetic.config(design, shape, seed)
+                document = synthetic.result(cell, 4.0 + seed / 100, environment=environment)
+                document["conformance"] = attack
+                synthetic.write_cell(tmp_path / "runs", cell, document)
+        for rate in (0.001, 0.002, 0.004):
+            changes = {"role": "tuning", "optimizer": {"learning_rate": rate}}
+            cell = synthetic.config(design, (4, 128, 352), 101, **changes)
+            synthetic.write_cell(tmp_path / "runs", cell, synthetic.result(cell, 3.0 + rate))
+    page = report.build([tmp_path / "runs"], tmp_path / "out")
+    for width, found in measured(page).items():
+        assert found["title"] == "depthbench: quick"
+        assert found["images"] == 0
+        assert found["faults"] == []
+        assert found["requests"] == []
+        assert found["needed"] <= width
+        assert any(attack in button for button in found["buttons"])
+    text = page.read_text(encoding="utf-8")
+    assert "\x07" not in text
+    assert "\u202e" not in text

@@ -10,11 +10,13 @@ import pytest
 
 from depthbench import report
 from depthbench.errors import InputError
-from depthbench.report.tables import DEPTH_COLUMNS, LINE_COLUMNS
+from depthbench.report.depth_table import DEPTH_COLUMNS
+from depthbench.report.tables import LINE_COLUMNS
 from tests.report.reader import read
 
 Matrix = Callable[..., Path]
 FEW = ("pre-ln", "hc", "lns")
+LEADERBOARDS = [f"leaderboard.{form}" for form in ("csv", "parquet", "json", "md")]
 
 
 def test_all_files_are_written_and_hold_the_same_rows(
@@ -27,6 +29,7 @@ def test_all_files_are_written_and_hold_the_same_rows(
         "index.html",
         "rows.csv",
         "rows.parquet",
+        *LEADERBOARDS,
         "loss_vs_aspect.svg",
         "loss_vs_aspect.png",
         "efficiency.svg",
@@ -83,7 +86,8 @@ def test_numbers_in_the_table(matrix: Matrix, synthetic: Any, tmp_path: Path) ->
     assert named["Share"] == "8.1 %"
     assert named["Loss"] == "3.9000 ± 0.0000"
     assert named["Seeds"] == "2"
-    assert named["− Pre-LN"] == "\N{MINUS SIGN}0.2000 ± 0.1414"
+    # one pair of runs more than the mean: t of one degree of freedom, 12.706 · 0.1414 / √2
+    assert named["− Pre-LN"] == "−0.2000 ± 0.1414−1.4706 to +1.0706"
     assert named["Bits/byte"] == f"{3.9 / 2.11:.4f}"
     assert named["Speed"] == "0.74 ×"
     assert named["Rate"] == "0.004"
@@ -113,7 +117,7 @@ def test_every_blank_and_every_column_is_explained(
 def test_the_head_says_what_one_seed_cannot_show(matrix: Matrix, tmp_path: Path) -> None:
     words = read(report.build([matrix()], tmp_path / "out")).words
     assert "One seed, so the noise between runs was not measured" in words
-    assert "ranks within that are not evidence" in words
+    assert "an order within that is no evidence" in words
     assert "All designs ran at one learning rate, tuned for none of them" in words
     assert "mHC adds up to 45 % to the blocks' parameters" in words
     assert "loss falls by more than" in words
@@ -121,7 +125,8 @@ def test_the_head_says_what_one_seed_cannot_show(matrix: Matrix, tmp_path: Path)
 
 def test_several_seeds_are_named_and_spread(matrix: Matrix, tmp_path: Path) -> None:
     words = read(report.build([matrix(designs=FEW, seeds=(1, 2, 3))], tmp_path / "out")).words
-    assert "Judged by the spread between seeds, two lines of 3 seeds must differ by" in words
+    assert "A difference whose interval holds zero is not evidence" in words
+    assert "that 3 seeds can detect is" in words
     assert "Bars: sample deviation over seeds" in words
 
 
@@ -194,7 +199,7 @@ def test_nothing_outside_the_page_is_asked_for(matrix: Matrix, tmp_path: Path) -
     html = page.read_text(encoding="utf-8")
     outside = [a for a in read(page).addresses if not a.startswith("#")]
     figures = {f"{n}.{f}" for n in ("loss_vs_aspect", "efficiency") for f in ("svg", "png")}
-    assert set(outside) == {"rows.csv", "rows.parquet", *figures}
+    assert set(outside) == {"rows.csv", "rows.parquet", *LEADERBOARDS, *figures}
     assert set(re.findall(r"https?://[^\"' ]+", html)) <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",

@@ -157,7 +157,7 @@ def test_late_pairs_are_bars_of_their_own_length(cell: Any, built: Any) -> None:
     assert rows["HC"][-1] == "0.125"
     assert rows["LNS"][-1].startswith("—")
     assert "as where there is no pair of late blocks" in page.words
-    bars = re.findall(r'class="number bar filled" style="--from: 0%; --to: ([\d.]+)%"', html)
+    bars = re.findall(r'class="number bar filled" style="--from: 0.0%; --to: ([\d.]+)%"', html)
     assert sorted(bars) == ["12.5", "25.0"]
 
 
