@@ -126,14 +126,14 @@ class Tune(Frozen):
     rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=3)
     layers: tuple[int, ...] = Field(min_length=1, description="shapes of the ladder, by depth")
     seeds: Seeds
-    extensions: int = Field(4, ge=0)
+    extensions: int = Field(4, ge=0, le=16)
     budget: Budget | None = None
 
     @field_validator("rates")
     @classmethod
     def _geometric(cls, rates: tuple[float, ...]) -> tuple[float, ...]:
         factors = [high / low for low, high in pairwise(rates)]
-        if min(factors) <= 1 or max(factors) > 1.01 * min(factors) or max(factors) > 2.001:
+        if min(factors) < 1.05 or max(factors) > 1.01 * min(factors) or max(factors) > 2.001:
             raise ValueError(
                 f"{list(rates)} is not a geometric grid of factor 2 or finer: give ascending rates "
                 "with the same ratio, as in 7.5e-4, 1.5e-3, 3e-3"

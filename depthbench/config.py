@@ -107,11 +107,14 @@ class Evaluation(Frozen):
     points: int = Field(1, ge=1, description="evenly spaced in tokens; the last is the end")
 
 
+MOST_LOOPS = 256  # every visit of a block is a node of the graph, and the published most is 16
+
+
 class WholeLoop(Frozen):
     """The whole stack is run `rounds` times (DeepLoop, arXiv 2607.13491)."""
 
     layout: Literal["whole"] = "whole"
-    rounds: int = Field(ge=1)
+    rounds: int = Field(ge=1, le=MOST_LOOPS)
 
     @property
     def forward(self) -> int:
@@ -138,7 +141,7 @@ class CoreLoop(Frozen):
     layout: Literal["prelude-core-coda"] = "prelude-core-coda"
     prelude: int = Field(ge=0)
     coda: int = Field(ge=0)
-    forward: int = Field(ge=1)
+    forward: int = Field(ge=1, le=MOST_LOOPS)
     backward: int = Field(default_factory=lambda data: data["forward"], ge=1)
     injection: Literal["linear", "add", "none"] = "linear"
     tied: bool = True

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from depthbench.console import Record, print_json, print_table
+from depthbench.console import Record, bars, print_json, print_table
 from depthbench.errors import EXIT_FAILED
 from depthbench.measure_verbs import AsJson, Plugins, load_plugins
 
@@ -46,7 +46,8 @@ def check(
     load_plugins(plugin)
     reports = []
     for subject in _subjects(design, overridden({}, options or ())):
-        report = examine(subject)
+        with bars() as tell:
+            report = examine(subject, progress=tell)
         keep(report.as_dict())
         reports.append(report)
     if as_json:

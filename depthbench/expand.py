@@ -64,9 +64,10 @@ def _controls(
     if "untied" in suite.controls:
         if isinstance(loop, CoreLoop):
             untied = loop.model_copy(update={"tied": False, "backward": loop.forward})
-            yield without_sharing(shape, untied)
+            control = without_sharing(shape, untied)
         else:
-            yield without_sharing(deep, None)
+            control = without_sharing(deep, None)
+        yield control.model_copy(update={"steps": cell.steps})
 
 
 def matched_shape(
@@ -75,7 +76,10 @@ def matched_shape(
     """`shape` with the MLP narrowed until the total is Pre-LN's again, within half a percent."""
     laid_out = lay_out_parts(design, shape, norm_eps, loop)
     added = sum(part.num_extra_params() for part in laid_out.values())
-    per_column = 3 * shape.d_model * shape.layers
+    # An untied loop has more blocks with weights of their own than its shape has.
+    num_blocks = sum(part.stack.num_blocks for part in laid_out.values())
+    plain = shape.model_copy(update={"layers": num_blocks})
+    per_column = 3 * shape.d_model * num_blocks
     narrower = shape.ffn - round(added / per_column)
     if narrower < 1:
         raise InputError(
@@ -83,8 +87,9 @@ def matched_shape(
             f"d{shape.d_model}, more than its MLP has: use match = 'shape' or a larger shape"
         )
     matched = shape.model_copy(update={"ffn": narrower})
-    target = total_parameters(shape, vocab_size)
-    miss = (total_parameters(matched, vocab_size) + added) / target - 1
+    target = total_parameters(plain, vocab_size)
+    narrowed = plain.model_copy(update={"ffn": narrower})
+    miss = (total_parameters(narrowed, vocab_size) + added) / target - 1
     if abs(miss) > TOTAL_TOLERANCE:
         raise InputError(
             f"match = 'total': {design.name} at L{shape.layers} d{shape.d_model} misses Pre-LN's "

@@ -180,7 +180,7 @@ def time_left(running: Iterable[float], waiting: Iterable[float], slots: int) ->
 def labels(configs: Sequence[CellConfig]) -> list[str]:
     """Short names; the folder's name where several cells would have the same."""
     short = [
-        f"{c.design.name} L{c.shape.layers} d{c.shape.d_model}{_loop(c)} seed {c.seed}"
+        f"{c.design.name} L{c.shape.layers} d{c.shape.d_model}{_loop(c)}{_rate(c)} seed {c.seed}"
         for c in configs
     ]
     count = Counter(short)
@@ -189,6 +189,10 @@ def labels(configs: Sequence[CellConfig]) -> list[str]:
 
 def _loop(config: CellConfig) -> str:
     return f" ×{config.loop.forward}" if config.loop else ""
+
+
+def _rate(config: CellConfig) -> str:
+    return f" rate {config.optimizer.learning_rate:.3g}" if config.role == "tuning" else ""
 
 
 def clock(seconds: float) -> str:

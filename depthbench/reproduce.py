@@ -1,5 +1,6 @@
 """Running a published row again, and saying whether its loss agrees."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from depthbench.config import CellConfig, Measures
 from depthbench.errors import DepthbenchError, InputError
+from depthbench.folder import FINISHED, CellFolder
 from depthbench.store import Record, records
 
 SAME = ("cpu", "device", "threads", "platform", "python", "torch", "numpy", "depthbench")
@@ -46,43 +48,66 @@ def choose(rows: Sequence[Record], wanted: str | None) -> Record:
     found = [
         row
         for row in done
-        if wanted is None or row["digest"].startswith(wanted) or row["cell"].startswith(wanted)
+        if wanted is None or any(name.startswith(wanted) for name in _names(row))
     ]
     if len(found) == 1:
         return found[0]
     if wanted is not None and not found:
         from residuals import unknown  # imports torch: only once something is wrong
 
-        raise InputError(unknown("row", wanted, [row["cell"] for row in done]))
+        raise InputError(unknown("row", wanted, [_names(row)[0] for row in done]))
     if not found:
         raise InputError("no row is done: only a finished run can be reproduced")
-    some = ", ".join(row["cell"] for row in found[:4]) + (" …" if len(found) > 4 else "")
+    some = ", ".join(_names(row)[0] for row in found[:4]) + (" …" if len(found) > 4 else "")
     raise InputError(
         f"{len(found)} finished rows are meant ({some}): choose one with --row, by the "
         "beginning of its cell or digest"
     )
 
 
+def _names(row: Record) -> tuple[str, str]:
+    return str(row.get("cell") or row.get("digest") or ""), str(row.get("digest") or "")
+
+
 def config_of(row: Record) -> CellConfig:
-    """The whole experiment as the row carries it."""
+    """The whole experiment as the row carries it, whose loss can be one.
+
+    Raises `InputError` if there is none, or if row and configuration do not belong together.
+    """
+    name, digest = _names(row)
     try:
-        return CellConfig.model_validate_json(row.get("config") or "")
+        config = CellConfig.model_validate_json(row.get("config") or "")
     except ValidationError as error:
         raise InputError(
-            f"row {row['digest']} does not carry its configuration ({error.errors()[0]['msg']}): "
-            "it was written by an older version; give the cell's folder"
+            f"row {name} does not carry its configuration ({error.errors()[0]['msg']}): it was "
+            "written by an older version; give the cell's folder"
         ) from None
+    if config.digest() != digest:
+        raise InputError(
+            f"row {name} has the digest {digest!r} and carries the configuration of "
+            f"{config.digest()}: it was changed after it was written"
+        )
+    loss = row["loss"]
+    if not isinstance(loss, float | int) or not math.isfinite(loss) or loss < 0:
+        raise InputError(f"row {name} has the loss {loss!r}, which no finished run has")
+    return config
 
 
 def seed_noise(rows: Sequence[Record]) -> float | None:
-    """Sample deviation of the loss between seeds (nats), pooled over all that has several."""
-    groups: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    """Sample deviation of the loss between seeds in nats, pooled over all that has several.
+
+    Alike are rows whose whole configuration is, but for the seed.
+    """
+    groups: dict[str, dict[int, float]] = defaultdict(dict)
     for row in rows:
         if row["status"] == "done":
-            key = [row[name] for name in ("design", "options", "loop", "layers", "d_model")]
-            key += [row[name] for name in ("learning_rate", "tokens", "corpus_hash", "role")]
-            groups[tuple(key)].append(row["loss"])
-    several = [losses for losses in groups.values() if len(losses) > 1]
+            try:
+                config = config_of(row)
+            except InputError:  # of an older version, or damaged: it tells nothing of noise
+                continue
+            alike = config.model_dump(exclude={"seed", "threads", "tuned", "measures"})
+            groups[json.dumps(alike, sort_keys=True)].setdefault(config.seed, row["loss"])
+    several = [list(losses.values()) for losses in groups.values() if len(losses) > 1]
     freedom = sum(len(losses) - 1 for losses in several)
     if not freedom:
         return None
@@ -97,23 +122,25 @@ def reproduce(
 ) -> Reproduction:
     """Trains the row's cell in a folder under `out`, without its measures, and compares the losses.
 
-    `run` trains the cell in that folder. `noise`: deviation between seeds in nats; two runs on
-    different machines agree if they are within its 95 % for a difference, 1.96·√2·noise.
+    `run` trains the cell in that folder, which is refused if a finished run lies there. `noise`:
+    deviation between seeds in nats; two runs on different machines agree if they are within its
+    95 % for a difference, 1.96·√2·noise.
     """
     config = config_of(row)
-    if config.digest() != row["digest"]:
-        raise InputError(
-            f"row {row['digest']} carries the configuration of {config.digest()}: it was changed "
-            "after it was written"
-        )
     folder = out / config.folder_name()
+    if CellFolder(folder).status() in FINISHED:
+        raise InputError(
+            f"{folder} holds a finished run already, and a run that is not made anew proves "
+            "nothing: move it away, or choose another --out"
+        )
     run(config.model_copy(update={"measures": Measures()}), folder)
     (again,) = records([folder])
     if again["status"] != "done":
         raise DepthbenchError(
             f"{folder} is {again['status']}, where the published row is done: {again['error']}"
         )
-    differing = {name: (row[name], again[name]) for name in SAME if row[name] != again[name]}
+    now = {name: again[name] for name in SAME}
+    differing = {n: (row.get(n), value) for n, value in now.items() if row.get(n) != value}
     return judged(row["digest"], row["loss"], again["loss"], differing, noise)
 
 

@@ -41,7 +41,7 @@ def reproduce(
     from depthbench.reproduce import reproduce as again
     from depthbench.tables import read_records
 
-    if noise is not None and not noise > 0:
+    if noise is not None and not (0 < noise < float("inf")):
         raise InputError(f"--noise {noise}: give a deviation in nats above 0")
     load_plugins(plugin)
     rows = read_records(source)

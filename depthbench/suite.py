@@ -121,6 +121,11 @@ class Suite(Frozen):
     def _can_tune(self) -> Self:
         if self.tune is None:
             return self
+        if any(part.controls for part in self.parts()):
+            raise ValueError(
+                "tune together with controls: a control would take the rate of the loop that it "
+                "is compared with, and one stack stand there at several. Give learning_rate"
+            )
         if scored := sorted({*self.tune.seeds} & {seed for p in self.parts() for seed in p.seeds}):
             raise ValueError(
                 f"tune.seeds has {scored[0]}, which is scored too: tune on other seeds, or the "
@@ -138,6 +143,9 @@ class Suite(Frozen):
     def parts(self) -> list[Self]:
         """This suite without `also`, and every part of it with its own axes in their place."""
         changes = [dict[str, object](), *(also.axes() for also in self.also)]
+        if "norm_eps" not in self.model_fields_set:
+            for also, change in zip(self.also, changes[1:], strict=True):
+                change |= {"norm_eps": also.ladder.norm_eps} if also.ladder else {}
         return [self.model_copy(update={"also": ()} | change) for change in changes]
 
     def rate_for(self, design: str) -> float:

@@ -7,6 +7,7 @@ it under the entry-point group `depthbench.residuals`. Ids are `name` (the newes
 
 import importlib
 import pkgutil
+import re
 import sys
 import warnings
 from functools import cache
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from residuals.contract import Design, Stack
 from residuals.errors import DesignError, unknown
 
+NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
 ENTRY_POINTS = "depthbench.residuals"
 D = TypeVar("D", bound=Design)
 _designs: dict[tuple[str, int], type[Design]] = {}
@@ -31,6 +33,15 @@ def register(design: type[D]) -> type[D]:
     for attribute in ("name", "title", "version", "family", "paper"):
         if not hasattr(design, attribute):
             raise DesignError(f"design {design.__name__} has no {attribute!r}: set the attribute")
+    if not re.fullmatch(NAME, design.name):
+        raise DesignError(
+            f"the design's name {design.name!r} must be lowercase words of letters and digits, "
+            "joined by single dashes: it names folders"
+        )
+    if type(design.version) is not int or design.version < 1:
+        raise DesignError(
+            f"design {design.name!r} has version {design.version!r}: give a whole number from 1 on"
+        )
     if isabstract(design):
         missing = ", ".join(sorted(design.__abstractmethods__))
         raise DesignError(f"design {design.name!r} lacks {missing}: write the method")
@@ -104,7 +115,7 @@ def load_plugin(path: Path | str) -> list[type[Design]]:
         own = [design for design in _designs.values() if design.__module__ == name]
         if not own:
             raise DesignError(f"{file} registers no design: decorate its class with @register")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Half of a file is not a plugin.
         del sys.modules[name]
         _designs.clear()

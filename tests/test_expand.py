@@ -108,6 +108,33 @@ def test_controls_of_a_whole_loop_are_one_deep_stack() -> None:
     assert described(given) == [(6, "3/3", 1000), (6, "none", 1000), (18, "none", 1000)]
 
 
+@pytest.mark.parametrize("design", ["hc", "moda"])
+def test_matching_the_total_counts_the_blocks_that_an_untied_loop_has(design) -> None:
+    """Its cores are blocks of their own: all are narrowed, and the total is Pre-LN's untied one."""
+    wide = {"layers": 4, "d_model": 64, "ffn": 176, "heads": 2}
+    axes = {"ladder": SIZES | {"shapes": [wide]}, "loops": [core(3)], "controls": ["untied"]}
+    matched = expand(suite(match="total", designs=[design], **axes), CORPUS)
+    plain = expand(suite(designs=["pre-ln"], **axes), CORPUS)
+    for ours, theirs in zip(matched, plain, strict=True):
+        assert ours.loop == theirs.loop
+        assert ledger(ours).parameters == pytest.approx(ledger(theirs).parameters, rel=0.005)
+
+
+@pytest.mark.parametrize("loop", [core(3), {"layout": "whole", "rounds": 2}])
+@pytest.mark.parametrize("budget", [{"tokens_per_parameter": 2.0}, {"tokens": 25_600}])
+def test_an_untied_control_trains_as_long_as_its_loop(loop, budget) -> None:
+    looped, untied = expand(suite(loops=[loop], budget=budget, controls=["untied"]), CORPUS)
+    assert untied.steps == looped.steps
+
+
+def test_a_part_with_a_ladder_of_its_own_has_its_epsilon() -> None:
+    other = SIZES | {"shapes": [WIDER], "norm_eps": 1e-6}
+    found = {c.shape.d_model: c.norm_eps for c in expand(suite(also=[{"ladder": other}]), CORPUS)}
+    assert found == {40: 1e-10, 80: 1e-6}
+    given = suite(also=[{"ladder": other}], norm_eps=1e-8)
+    assert {c.norm_eps for c in expand(given, CORPUS)} == {1e-8}
+
+
 def test_the_looped_suite_is_what_its_law_needs() -> None:
     cells = expand(load_suite("looped"), CORPUS.model_copy(update={"vocab_size": 4096}))
     tied = [c for c in cells if c.loop and c.loop.tied]  # type: ignore[union-attr]
@@ -144,6 +171,7 @@ def test_the_looped_suite_is_what_its_law_needs() -> None:
             r"round = 2.*'rounds'.*keys: layout, rounds",
         ),
         ({"loops": [core(3, backward=2, tied=False)]}, r"first cores would never learn"),
+        ({"loops": [core(3000)]}, r"forward = 3000: .*less than or equal to 256"),
         ({"ladder": SIZES | {"shapes": [SHAPE], "target": 100}}, r"a ladder of sizes neither"),
         ({"ladder": SIZES | {"shapes": [SHAPE], "match_on": "total"}}, r"matched ladder has both"),
         ({"ladder": SIZES | {"shapes": [SHAPE, SHAPE]}}, r"shapes\.1 repeats 6 layers"),

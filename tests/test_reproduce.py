@@ -47,6 +47,8 @@ def test_a_row_of_this_machine_comes_back_bit_by_bit(cell, tmp_path) -> None:
     found = reproduce(row, tmp_path, in_process)
     assert (found.verdict, found.agrees, found.differing) == ("bitwise", True, {})
     assert found.loss == row["loss"]
+    with pytest.raises(InputError, match="holds a finished run already"):
+        reproduce(row, tmp_path, in_process)
     assert not list(tmp_path.rglob("probes"))  # what is asked after training takes time for nothing
 
 
@@ -81,6 +83,9 @@ def test_a_configuration_that_was_changed_is_refused(cell, tmp_path) -> None:
         reproduce(row | {"config": json.dumps(other)}, tmp_path, in_process)
     with pytest.raises(InputError, match="does not carry its configuration"):
         reproduce(row | {"config": None}, tmp_path, in_process)
+    for loss in (-3.0, float("inf"), None):
+        with pytest.raises(InputError, match="which no finished run has"):
+            reproduce(row | {"loss": loss}, tmp_path, in_process)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,17 +114,27 @@ def test_the_verdict(gap, differing, noise, verdict) -> None:
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    base = {"design": "a", "options": "{}", "loop": None, "layers": 2, "d_model": 8, "tokens": 9}
-    base |= {"learning_rate": 1e-3, "corpus_hash": "c", "role": "scored", "status": "done"}
-    return base | {"digest": "abc", "cell": "a-L2", "loss": 4.0} | changes
+    return {"status": "done", "digest": "abc", "cell": "a-L2", "loss": 4.0} | changes
 
 
-def test_noise_is_pooled_over_what_has_several_seeds() -> None:
+def test_noise_is_pooled_over_what_differs_in_the_seed_alone(cell) -> None:
     """Deviations of (4.0, 4.2) and (3.0, 3.1, 3.2): √((0.02 + 0.02) / 3)."""
-    rows = [row(loss=4.0), row(loss=4.2), row(loss=9.0, layers=3), row(loss=7.0, status="failed")]
-    rows += [row(design="b", loss=loss) for loss in (3.0, 3.1, 3.2)]
+    config = CellFolder(cell).config()
+
+    def of(loss: float, seed: int, **changes: Any) -> dict[str, Any]:
+        own = config.model_copy(update={"seed": seed} | changes)
+        return row(loss=loss, digest=own.digest(), config=own.model_dump_json())
+
+    longer = {"steps": config.steps + 1}
+    rows = [of(4.0, 1), of(4.2, 2), of(9.0, 2, threads=2)]  # one seed on other threads is no third
+    rows += [of(loss, seed, **longer) for seed, loss in enumerate((3.0, 3.1, 3.2))]
+    rows += [
+        of(7.0, 1, precision="bf16"),
+        row(loss=8.0, config="{}"),
+        of(7.0, 9) | row(status="failed"),
+    ]
     assert seed_noise(rows) == pytest.approx((0.04 / 3) ** 0.5)
-    assert seed_noise(rows[2:4]) is None
+    assert seed_noise(rows[:1] + rows[6:]) is None
 
 
 def test_what_is_meant_must_be_one_finished_row() -> None:

@@ -30,11 +30,14 @@ def html(blocks: Sequence[Block]) -> str:
 
 
 def writable(path: Path, sources: Sequence[str]) -> Path:
-    """The path, if a page may go there. Raises `InputError` for a folder and for a report."""
+    """The path, if a page may go there. Raises `InputError` for a report's own file."""
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"--html {path}: name a file in a folder that exists")
-    if path.resolve() in {Path(source).resolve() for source in sources}:
-        raise InputError(f"--html {path} is one of the reports: name another file")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--html {path}: name a file that ends in .html, and no other is replaced")
+    places = {Path(source).resolve() for source in sources}
+    if path.exists() and places & {path.resolve(), *path.resolve().parents}:
+        raise InputError(f"--html {path} belongs to one of the reports: name another file")
     return path
 
 

@@ -79,8 +79,8 @@ def check_flops(subject: Subject, shape: Shape, rounds: int = 1) -> int:
     added = total - _baseline_counted(shape, rounds)
     routing = model.design.routing_flops()
     where = f"with {shape.layers} blocks of width {shape.d_model} and {rounds} round(s)"
-    if min(routing.matmul, routing.mixing) < 0:
-        fail(f"routing_flops says {routing}: FLOPs are not negative")
+    if not all(type(flops) is int and flops >= 0 for flops in (routing.matmul, routing.mixing)):
+        fail(f"routing_flops says {routing}: FLOPs are whole numbers, and not negative")
     if abs(routing.matmul - added) > 0.01 * max(added, 1):
         fail(
             f"routing_flops says matmul = {routing.matmul:,} a token and {added:,.0f} are counted, "

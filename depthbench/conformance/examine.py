@@ -3,8 +3,10 @@
 import os
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from inspect import getsourcefile, getsourcelines
+from typing import Any
 
 import torch
 
@@ -20,7 +22,14 @@ from depthbench.conformance import (
     training,
 )
 from depthbench.conformance.badge import source_files, source_hash
-from depthbench.conformance.checks import Check, ContractError, Finding, NotAskedError, Report
+from depthbench.conformance.checks import (
+    Check,
+    ContractError,
+    Finding,
+    NotAskedError,
+    Report,
+    fail,
+)
 from depthbench.conformance.subject import Subject
 from residuals import Design
 
@@ -38,14 +47,20 @@ CHECKS: dict[str, Check] = {each.name: each for each in ORDER}
 """What a check needs stands before it."""
 
 
-def examine(subject: Subject, names: Iterable[str] | None = None) -> Report:
+def examine(
+    subject: Subject,
+    names: Iterable[str] | None = None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> Report:
     """All checks on a design, or those of these names; none of them can end the others.
 
+    `progress` is told the design, how many checks are done, and of how many.
     The global random generator and the module's own settings are left as they were.
     """
     wanted = set(CHECKS if names is None else names)
     found: dict[str, Finding] = {}
     for each in CHECKS.values():
+        progress(subject.design.name, len(found), len(wanted))
         if each.name in wanted:
             failed = [n for n in each.needs if n in found and found[n].passed is False]
             found[each.name] = (
@@ -54,6 +69,7 @@ def examine(subject: Subject, names: Iterable[str] | None = None) -> Report:
                 else _made(each, subject)
             )
     design = subject.design
+    progress(design.name, len(found), len(wanted))
     return Report(
         design.name, design.version, subject.options, source_hash(design), tuple(found.values())
     )
@@ -61,19 +77,42 @@ def examine(subject: Subject, names: Iterable[str] | None = None) -> Report:
 
 def _made(each: Check, subject: Subject) -> Finding:
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _settings_kept():
             why = each.call(subject)
     except NotAskedError as reason:
         return Finding(each.name, None, str(reason))
     except ContractError as fault:
         where = _mentioned(subject.design, fault.mention) or _places(subject.design, each.methods)
         return Finding(each.name, False, str(fault), where)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         first = str(error).strip().partition("\n")[0]
         why = f"{type(error).__name__}: {first}" if first else type(error).__name__
         where = _raised(subject.design, error) or _places(subject.design, each.methods)
         return Finding(each.name, False if each.judged else None, why, where)
     return Finding(each.name, True if each.judged else None, why)
+
+
+@contextmanager
+def _settings_kept() -> Iterator[None]:
+    """Fails a design that changed torch's settings, and puts them back for whoever comes next."""
+    before = _settings()
+    try:
+        yield
+        changed = [name for name, value in _settings().items() if value != before[name]]
+        if changed:
+            fail(f"it changed torch's {' and '.join(changed)}, which is everybody's")
+    finally:
+        torch.set_default_dtype(before["default dtype"])
+        torch.set_grad_enabled(before["grad mode"])
+        torch.set_num_threads(before["number of threads"])
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "default dtype": torch.get_default_dtype(),
+        "grad mode": torch.is_grad_enabled(),
+        "number of threads": torch.get_num_threads(),
+    }
 
 
 def _places(design: type[Design], methods: Iterable[str]) -> str:
@@ -100,7 +139,7 @@ def _mentioned(design: type[Design], name: str) -> str:
     return ", ".join(found[:3])
 
 
-def _raised(design: type[Design], error: Exception) -> str:
+def _raised(design: type[Design], error: BaseException) -> str:
     """The deepest line of the design's files that an error came through, or that it speaks of."""
     own = {str(file) for file in source_files(design)}
     frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]

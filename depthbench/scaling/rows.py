@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,6 +17,10 @@ from depthbench.scaling.law import Quantity, compute
 
 COLUMNS = ("N_once", "N_rec", "T", "B", "D", "loss")
 _LEAST = {"N_once": 0.0, "N_rec": 0.0, "T": 1.0, "B": 1.0, "D": 1.0}
+_SHARED = (
+    *("options", "match", "corpus_hash", "tokenizer_hash", "evaluation"),
+    *("sequence_length", "batch_size", "precision", "recipe"),
+)
 Row = Mapping[str, Any]
 
 
@@ -65,16 +69,17 @@ class Runs:
 def read_runs(path: Path, design: str | None = None) -> tuple[Runs, dict[str, int]]:
     """The runs in `path`, and how many rows were left out for which reason.
 
-    Left out are rows whose status is not `done` and, where there is a column `loop`, those without
-    a loop or with an untied one: controls that say nothing of g. Other columns are ignored, but for
-    `seed`, which makes two rows with equal numbers two runs, and `design`: a law is of one design.
-    Raises `InputError` with file, line and reason.
+    Left out are rows whose status is not `done`, those of tuning and, where there is a column
+    `loop`, those without a loop or with an untied one: controls that say nothing of g. `seed` makes
+    two rows with equal numbers two runs. A law is of one `design`, one kind of loop, one corpus and
+    one recipe: rows that say otherwise are refused. Raises `InputError` with file, line and reason.
     """
     read = _cells if path.is_dir() else _parquet if path.suffix == ".parquet" else _csv
     kept: list[dict[str, float]] = []
     seen: dict[tuple[Any, ...], str] = {}
     found_designs: set[str] = set()
     left_out: Counter[str] = Counter()
+    kinds: dict[str, dict[str, str]] = defaultdict(dict)
     for place, row in read(path):
         if "design" in row:
             found_designs.add(str(row["design"]))
@@ -84,6 +89,8 @@ def read_runs(path: Path, design: str | None = None) -> tuple[Runs, dict[str, in
             left_out[reason] += 1
             continue
         numbers = _checked(row, place)
+        for name, value in _kind(row).items():
+            kinds[name].setdefault(value, place)
         twin = (*numbers.values(),) if "seed" not in row else _design_of(numbers, row["seed"])
         if twin in seen:
             raise InputError(
@@ -92,6 +99,13 @@ def read_runs(path: Path, design: str | None = None) -> tuple[Runs, dict[str, in
         seen[twin] = place
         kept.append(numbers)
     _one_design(path, found_designs, design)
+    for name, values in kinds.items():
+        if len(values) > 1:
+            (first, where), (second, there) = list(values.items())[:2]
+            raise InputError(
+                f"{where} has {name} {first} and {there} has {second}, and a law is of runs that "
+                f"differ in N_once, N_rec, T, B and D only: keep those of one {name}"
+            )
     if not kept:
         reasons = "".join(f", {num} left out ({reason})" for reason, num in left_out.items())
         raise InputError(f"{path} has no run to fit{reasons}: a fit needs finished runs with loops")
@@ -99,7 +113,21 @@ def read_runs(path: Path, design: str | None = None) -> tuple[Runs, dict[str, in
     return Runs(*columns), dict(left_out)
 
 
+def _kind(row: Row) -> dict[str, str]:
+    """What all runs of a law share, as far as the row says it."""
+    kind = {name: str(row[name]) for name in _SHARED if name in row}
+    loop = row.get("loop")
+    if isinstance(loop, str) and loop:
+        fields = json.loads(loop)
+        kind["kind of loop"] = " ".join(
+            str(fields[name]) for name in ("layout", "injection") if name in fields
+        )
+    return kind
+
+
 def _left_out(row: Row, place: str) -> str | None:
+    if row.get("role") == "tuning":
+        return "a run that looked for a learning rate"
     if row.get("status", "done") != "done":
         return "not done"
     if "loop" not in row:

@@ -1,11 +1,10 @@
 """The search: the same grid for every design, continued where its best point is the outermost."""
 
 from collections.abc import Callable, Sequence
-from itertools import chain
-from typing import TypeVar
+from itertools import product
 
 from depthbench.axes import Tune
-from depthbench.config import CellConfig, CorpusRef
+from depthbench.config import CellConfig, CorpusRef, DesignRef, Loop
 from depthbench.errors import DepthbenchError
 from depthbench.expand import cell_config
 from depthbench.store import Record
@@ -13,7 +12,6 @@ from depthbench.suite import Suite
 from depthbench.tuning.curves import Curve, Key, curves
 from depthbench.tuning.rates import Rates
 
-T = TypeVar("T")
 Run = Callable[[Sequence[CellConfig]], list[Record]]
 
 
@@ -67,19 +65,18 @@ def _cells_at(suite: Suite, corpus: CorpusRef, rates: Sequence[float]) -> list[C
         cell_config(budgeted, corpus, design, shape, loop, seed, rate=rate, role="tuning")
         for shape in suite.ladder.shapes
         if shape.layers in tune.layers
-        for design in _union([part.designs for part in suite.parts()])
-        for loop in _union([part.loops for part in suite.parts()])
+        for design, loop in _scored(suite)
         for rate in rates
         for seed in tune.seeds
     ]
 
 
-def _union(groups: Sequence[Sequence[T]]) -> list[T]:
-    """Every item once, in order; designs and loops with a mapping inside cannot be hashed."""
-    found: list[T] = []
-    for item in chain.from_iterable(groups):
-        if item not in found:
-            found.append(item)
+def _scored(suite: Suite) -> list[tuple[DesignRef, Loop | None]]:
+    """Every design with every loop in which some part of the suite scores it."""
+    found: list[tuple[DesignRef, Loop | None]] = []
+    for part in suite.parts():
+        pairs = product(part.designs, part.loops)
+        found += [pair for pair in pairs if pair not in found]
     return found
 
 

@@ -204,5 +204,15 @@ def test_a_page_never_takes_the_place_of_a_report(tmp_path) -> None:
     for target in (one, tmp_path, tmp_path / "no" / "x.html"):
         assert call(one, other, "--html", target).exit_code == 2
     assert one.read_text() == text
+    table = tmp_path / "else.parquet"
+    table.write_text("of another project")
+    assert call(one, other, "--html", table).exit_code == 2
+    assert table.read_text() == "of another project"
+    page = tmp_path / "report" / "index.html"
+    page.parent.mkdir()
+    page.write_text("the report's own")
+    (page.parent / "rows.parquet").write_bytes(pd.read_csv(one).to_parquet())
+    assert call(page.parent, other, "--html", page).exit_code == 2
+    assert page.read_text() == "the report's own"
     assert told(one, other, "--html", tmp_path / "x.html")["schema"] == 1
     assert (tmp_path / "x.html").is_file()

@@ -39,6 +39,9 @@ EXPECTED = {
     "exchange_scales": {"exchange"},
     "depth_of_part": {"core-loop"},
     "grad_mode": {"truncation"},
+    "leaves": {"forward"},
+    "default_dtype": {"forward"},
+    "nan_flops": {"flop-formula"},
 }
 WHERE = {
     "future_leak": "future_leak.py:20 write",
@@ -58,6 +61,9 @@ WHY = {
     "wrong_flops": "matmul = 10,240 a token and 20,480 are counted",
     "wrong_params": "says 0 and 2 are built",
     "bf16_coefficients": "sigmoid of bf16 values",
+    "leaves": "SystemExit: 0",
+    "default_dtype": "it changed torch's default dtype",
+    "nan_flops": "FLOPs are whole numbers",
     "in_place": "write changes what it is given at visit 0",
 }
 INDEPENDENT = {

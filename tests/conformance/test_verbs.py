@@ -26,7 +26,7 @@ def test_a_fresh_file_passes_whole(tmp_path: Path) -> None:
     assert written.output == f"{file}\nNow: depthbench check {file}\n"
     checked = call("check", file, "--json")
     assert checked.exit_code == 0
-    document = json.loads(checked.output)
+    document = json.loads(checked.stdout)
     assert list(document) == [
         *("design", "version", "options", "source_hash", "checks", "badge", "depthbench", "torch")
     ]
@@ -129,7 +129,7 @@ def test_a_fault_is_shown_with_its_place_and_ends_with_1() -> None:
 def test_options_and_plugins(tmp_path: Path) -> None:
     result = call("check", "hc", "--set", "streams=2", "--set", "static=true", "--json")
     assert result.exit_code == 0
-    document = json.loads(result.output)
+    document = json.loads(result.stdout)
     assert document["options"] == {"streams": 2, "static": True}
     assert badge(residuals.get("hc")) is None
     assert badge(residuals.get("hc"), {"static": True, "streams": 2}) == document
@@ -163,7 +163,7 @@ def test_a_file_of_two_designs_gives_two_reports(tmp_path: Path, monkeypatch) ->
             f'\n\n@register\nclass {name.title()}(PreLN):\n    """Doc."""\n    name = "{name}"\n'
         )
     (tmp_path / "both.py").write_text(text)
-    found = json.loads(call("check", tmp_path / "both.py", "--json").output)
+    found = json.loads(call("check", tmp_path / "both.py", "--json").stdout)
     assert [(each["design"], each["badge"]) for each in found] == [
         ("one", "conforms"),
         ("two", "conforms"),

@@ -52,6 +52,30 @@ class Half(PreLN):
 '''
 
 
+@pytest.mark.parametrize(
+    ("attribute", "value", "said"),
+    [
+        ("name", "../../evil", "it names folders"),
+        ("name", "Half Way", "lowercase words"),
+        ("version", "x", "give a whole number from 1 on"),
+        ("version", 0, "give a whole number from 1 on"),
+        ("version", True, "give a whole number from 1 on"),
+    ],
+)
+def test_a_name_or_version_that_cannot_name_a_folder_is_refused(attribute, value, said) -> None:
+    known = residuals.get("pre-ln")
+    body = {"__doc__": "A twin.", "name": "twin", "version": 1, attribute: value}
+    with pytest.raises(residuals.DesignError, match=said):
+        residuals.register(type("Twin", (known,), body))
+
+
+def test_a_file_that_ends_the_process_when_imported_is_refused(tmp_path) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text("raise SystemExit(0)")
+    with pytest.raises(residuals.DesignError, match="fails when imported: SystemExit: 0"):
+        residuals.load_plugin(file)
+
+
 @pytest.fixture(autouse=True)
 def _own_registry() -> Iterator[None]:
     """What a test registers is gone after it."""

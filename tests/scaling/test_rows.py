@@ -103,7 +103,7 @@ def test_runs_that_did_not_finish_are_left_out_and_counted(tmp_path) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_controls_of_a_looped_suite_are_left_out_and_counted(tmp_path, suffix) -> None:
-    loops = ['{"layout": "prelude-core-coda", "tied": true}', '{"layout": "whole", "rounds": 2}']
+    loops = ['{"layout": "prelude-core-coda", "tied": true}', '{"layout": "prelude-core-coda"}']
     loops += ['{"layout": "prelude-core-coda", "tied": false}', None, None]
     frame = pd.DataFrame({"N_once": 1e5, "N_rec": 2e5, "T": 2, "B": 1, "D": 1e6, "loop": loops})
     frame["loss"] = [4.1, 4.2, 4.3, 4.4, 4.5]
@@ -112,6 +112,34 @@ def test_controls_of_a_looped_suite_are_left_out_and_counted(tmp_path, suffix) -
     runs, left_out = read_runs(path)
     assert runs.loss.tolist() == [4.1, 4.2]
     assert left_out == {"a control whose loop is untied": 1, "a control without a loop": 2}
+
+
+def test_runs_of_tuning_are_left_out_and_counted(tmp_path) -> None:
+    """They are of the scored runs' numbers, and would be taken for repetitions of them."""
+    path = file_of(tmp_path, GOOD + ",scored", GOOD + ",tuning", header=HEADER + ",role")
+    runs, left_out = read_runs(path)
+    assert len(runs) == 1
+    assert left_out == {"a run that looked for a learning rate": 1}
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "second", "said"),
+    [
+        ("corpus_hash", "aa", "bb", "corpus_hash aa .*line 3 has bb"),
+        ("recipe", "{}", "{1}", "keep those of one recipe"),
+        (
+            "loop",
+            '"{""layout"": ""whole"", ""rounds"": 2}"',
+            '"{""layout"": ""prelude-core-coda"", ""injection"": ""add""}"',
+            "kind of loop whole .*prelude-core-coda add",
+        ),
+    ],
+)
+def test_runs_of_two_kinds_are_no_data_of_one_law(tmp_path, column, first, second, said) -> None:
+    other = GOOD.replace("4.25,1", "4.5,2")
+    path = file_of(tmp_path, f"{GOOD},{first}", f"{other},{second}", header=f"{HEADER},{column}")
+    with pytest.raises(InputError, match=said):
+        read_runs(path)
 
 
 def test_a_loop_that_is_no_loop_is_named(tmp_path) -> None:

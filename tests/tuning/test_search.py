@@ -140,6 +140,14 @@ def test_tuning_has_a_budget_of_its_own_and_no_part_in_a_scored_digest() -> None
     assert cell.digest() != cell.model_copy(update={"role": "tuning"}).digest()
 
 
+def test_only_what_some_part_scores_is_tuned() -> None:
+    """A design and a loop that never meet are no pair, whatever else the parts hold."""
+    whole = {"layout": "whole", "rounds": 2}
+    given = suite(designs=["hc", "lns"], also=[{"designs": ["pre-ln"], "loops": [whole]}])
+    pairs = {(c.design.name, c.loop is None) for c in first_cells(given, CORPUS)}
+    assert pairs == {("hc", True), ("lns", True), ("pre-ln", False)}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -151,6 +159,8 @@ def test_tuning_has_a_budget_of_its_own_and_no_part_in_a_scored_digest() -> None
         ({"tune": {"rates": GRID, "layers": [2], "seeds": [1]}}, "has 1, which is scored too"),
         ({"learning_rate": {"default": 1e-3}}, "give learning_rate or tune; given: both"),
         ({"tune": None}, "given: neither"),
+        ({"tune": {"rates": [1, 1.01, 1.0201], "layers": [2], "seeds": [9]}}, "geometric grid"),
+        ({"controls": ["untied"]}, "tune together with controls"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(changes, message) -> None:
