@@ -116,7 +116,7 @@ def test_every_field_of_a_suite_has_type_default_and_meaning(page: Page) -> None
             assert rows, f"{prefix}{name}"
             for row in rows:
                 assert all(row), row
-    assert schema.row("loops[].rounds")[1:3] == ["integer (≥ 1)", "required"]
+    assert schema.row("loops[].rounds")[1:3] == ["integer (≥ 1, ≤ 256)", "required"]
     assert schema.row("optimizer.beta2")[1:3] == ["number (≥ 0, < 1)", "0.95"]
     assert schema.row("match")[1:3] == ["shape or total", "shape"]
 
