@@ -46,7 +46,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: setup.cfg constraints.txt | $(BIN)/python
-	$(if $(TORCH_INDEX),$(PIP) torch --index-url $(TORCH_INDEX))
+	$(if $(TORCH_INDEX),$(PIP) torch --extra-index-url $(TORCH_INDEX))
 	$(PIP) --editable .
 	touch $@
 

@@ -112,7 +112,7 @@ def plan(
     prepared = corpora.prepared_ref(loaded.corpus, loaded.local)
     known = prepared or corpora.declared_ref(loaded.corpus, loaded.local)
     tried = tuning.first_cells(loaded, known) if loaded.tune else []
-    cells = listings.cells([*planning.estimate(tried).cells, *planning.plan(loaded, known).cells])
+    cells = listings.cells([*planning.estimate(tried), *planning.plan(loaded, known)])
     total = listings.total(cells, jobs)
     if as_json:
         print_json({"suite": loaded.name, "cells": cells, "total": total})

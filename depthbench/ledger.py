@@ -78,15 +78,12 @@ def parts(config: CellConfig) -> list[Part]:
         num = design.stack.num_blocks
         matrices, others, forward, backward = num * (block - 2 * d), num * 2 * d, 1, 1
         shared = design.stack.num_rounds > 1
-        if isinstance(loop, CoreLoop):
-            if name in loop.core_names:
-                shared = loop.tied
-                times = loop.forward // loop.num_cores
-                forward, backward = times, times - loop.num_cut
-                matrices += 2 * d * d if loop.injection == "linear" else 0
-                others += d  # the norm after each loop
-            if name == ("prelude" if loop.prelude else loop.core_names[0]):
-                others += d  # the norm of what is injected
+        if isinstance(loop, CoreLoop) and name in loop.core_names:
+            shared = loop.tied
+            times = loop.forward // loop.num_cores
+            forward, backward = times, times - loop.num_cut
+            matrices += 2 * d * d if loop.injection == "linear" else 0
+            others += d  # the norm after each loop
         found.append(Part(design, num, matrices, others, forward, backward, shared))
     return found
 
@@ -138,7 +135,9 @@ def ledger(config: CellConfig) -> Ledger:
     added = sum(part.design.num_extra_params() for part in stack)
     runs = [part.forward * part.design.stack.num_rounds for part in stack]
     recurrent = sum(part.parameters for part in stack if part.shared)
-    in_stack = sum(part.parameters for part in stack)
+    # The norm of what is injected stands between the parts, and is run once.
+    between = d if isinstance(config.loop, CoreLoop) else 0
+    in_stack = sum(part.parameters for part in stack) + between
     backbone = in_stack - added
     return Ledger(
         parameters=2 * vocab * d + d + in_stack,
@@ -147,7 +146,8 @@ def ledger(config: CellConfig) -> Ledger:
         added_by_design_share=added / backbone,
         once=in_stack - recurrent,
         recurrent=recurrent,
-        executed=sum(part.parameters * num for part, num in zip(stack, runs, strict=True)),
+        executed=between
+        + sum(part.parameters * num for part, num in zip(stack, runs, strict=True)),
         forward_flops_per_token=forward,
         backward_flops_per_token=backward,
         train_flops_per_token=forward + backward,

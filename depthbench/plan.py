@@ -29,21 +29,14 @@ class PlannedCell:
     disk_bytes: int
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Cells in the order of `expand`."""
-
-    cells: list[PlannedCell]
-
-
-def plan(suite: Suite, corpus: CorpusRef, chosen: Chosen | None = None) -> Plan:
-    """What every cell will cost, `chosen` as in `expand`. Raises `InputError` as that does."""
+def plan(suite: Suite, corpus: CorpusRef, chosen: Chosen | None = None) -> list[PlannedCell]:
+    """What every cell will cost. `chosen`, and what is raised, are as in `expand`."""
     return estimate(expand(suite, corpus, chosen))
 
 
-def estimate(configs: Iterable[CellConfig]) -> Plan:
+def estimate(configs: Iterable[CellConfig]) -> list[PlannedCell]:
     """What these cells will cost."""
-    return Plan([_planned(config) for config in configs])
+    return [_planned(config) for config in configs]
 
 
 def _planned(config: CellConfig) -> PlannedCell:

@@ -49,7 +49,7 @@ def reproduce(
     console = Console(stderr=as_json)
 
     def train(config: CellConfig, folder: Path) -> None:
-        planned = planning.estimate([config]).cells
+        planned = planning.estimate([config])
         corpora.prepare_pinned(config.corpus, bars)
         matrix.run(planned, folder.parent, 1, plugin or (), console)
 

@@ -39,7 +39,7 @@ def run_suite(
 
     def tried(cells: Sequence[CellConfig]) -> list[Record]:
         folder = out / TUNING
-        if left := matrix.run(planning.estimate(cells).cells, folder, jobs, plugins, console):
+        if left := matrix.run(planning.estimate(cells), folder, jobs, plugins, console):
             raise DepthbenchError(
                 f"{left} of {len(cells)} cells for tuning under {folder} are not finished, and "
                 "without them no learning rate is chosen: `depthbench status` names them; mend the "
@@ -53,4 +53,4 @@ def run_suite(
         planned = planning.plan(suite, corpus, rates.at)
     elif corpus != known:
         planned = planning.plan(suite, corpus)
-    return matrix.run(planned.cells, out, jobs, plugins, console)
+    return matrix.run(planned, out, jobs, plugins, console)

@@ -1,6 +1,6 @@
 """mHC, manifold-constrained Hyper-Connections (arXiv 2512.24880, equations 5–9)."""
 
-from typing import cast
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from residuals.parameters import (
     ROUTING_DYNAMIC,
     ROUTING_STATIC,
     Declared,
+    Init,
     constant,
     exactly,
     truncated_normal,
@@ -25,28 +26,60 @@ GAP = 8.0
 ITERATIONS = 20
 
 
-class _Routing(Declared):
-    """Rows of `phi` and `bias`: m for H_pre, m for H_post, m² for H_res in row-major order."""
+class Gates(Declared):
+    """Logits `g·(φ r) + b`, r the state under one RMS, in groups of `sizes`, each with its gain."""
 
-    def __init__(self, stack: Stack, m: int, first: int, flat: bool) -> None:
+    def __init__(self, stack: Stack, sizes: Sequence[int], bias: Init, phi: Init) -> None:
         super().__init__()
-        num_rows = m * m + 2 * m
-        pre = torch.full((m,), -GAP, device="cpu")
-        pre[first] = GAP
-        res = GAP * (torch.eye(m, device="cpu") - 1)
-        biases = torch.cat((pre, torch.zeros(m, device="cpu"), res.flatten()))
-        phi = truncated_normal(BASE_STD) if flat else constant(0.0)
-        self.declare("phi", (num_rows, m * stack.d_model), ROUTING_DYNAMIC, phi)
-        self.declare("gains", (3,), ROUTING_STATIC, constant(0.01))
-        bias = constant(0.0) if flat else exactly(biases)
+        self.sizes = tuple(sizes)
+        self.norm_eps = stack.norm_eps
+        num_rows, width = sum(sizes), sizes[0] * stack.d_model
+        self.declare("phi", (num_rows, width), ROUTING_DYNAMIC, phi)
+        self.declare("gains", (len(sizes),), ROUTING_STATIC, constant(0.01))
         self.declare("bias", (num_rows,), ROUTING_STATIC, bias)
         self.phi: Tensor
         self.gains: Tensor
         self.bias: Tensor
 
+    def forward(self, H_BTMD: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Logits (size, B, T) of every group, and the state (B, T, M·D) to go on with."""
+        dtype = H_BTMD.dtype
+        inputs = (self.phi.to(dtype), H_BTMD.flatten(2), self.norm_eps)
+        products_RBT, flat_BTC = normed_product_through(*inputs)
+        gains = zip(self.gains.to(dtype).split(1), self.sizes, strict=True)
+        gain_R = torch.cat([gain.expand(size) for gain, size in gains])
+        bias_R = self.bias.to(dtype)
+        logits_RBT = torch.addcmul(bias_R[:, None, None], gain_R[:, None, None], products_RBT)
+        return logits_RBT.split(self.sizes), flat_BTC
+
+
+class Constrained(Streams):
+    """Streams in and out through `H_pre = σ` and `H_post = 2σ`; the read-out is their mean."""
+
+    def parts(self, pre_MBT: Tensor, post_MBT: Tensor, res_MMBT: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixing (1 + M, B, T, M), what is read first, and output weights (B, T, M)."""
+        mix_RMBT = torch.cat((pre_MBT.sigmoid().unsqueeze(0), res_MMBT))
+        # Streams last in memory, or the batched product falls back to one matrix at a time.
+        return mix_RMBT.movedim(1, -1).contiguous(), 2 * post_MBT.sigmoid().movedim(0, -1)
+
+    def finish(self, state: State) -> Tensor:
+        return state[0].mean(-2)
+
+
+def _gates(stack: Stack, m: int, first: int, flat: bool) -> Gates:
+    """m² rows for H_res, row by row."""
+    sizes = (m, m, m * m)
+    if flat:
+        return Gates(stack, sizes, constant(0.0), truncated_normal(BASE_STD))
+    pre = torch.full((m,), -GAP, device="cpu")
+    pre[first] = GAP
+    res = GAP * (torch.eye(m, device="cpu") - 1)
+    bias = torch.cat((pre, torch.zeros(m, device="cpu"), res.flatten()))
+    return Gates(stack, sizes, exactly(bias), constant(0.0))
+
 
 @register
-class MHC(Streams):
+class MHC(Constrained):
     """`x = H_pre H`, `H ← H_res H + H_postᵀ F(N(x))` with H_res doubly stochastic.
 
     One RMS over all m·d values of the state (B, T, m, D), no gain; three groups of logits
@@ -85,33 +118,19 @@ class MHC(Streams):
         super().__init__(stack, streams)
         self.identity = residual_mixing == "identity"
         self.routing = nn.ModuleList(
-            _Routing(stack, streams, k % streams, init == "flat")
-            for k in range(stack.num_sublayers)
+            _gates(stack, streams, k % streams, init == "flat") for k in range(stack.num_sublayers)
         )
 
     def route(self, k: int, H_BTMD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        m, dtype = self.streams, H_BTMD.dtype
-        routing = cast(_Routing, self.routing[k])
-        sizes = (m, m, m * m)
-        inputs = (routing.phi.to(dtype), H_BTMD.flatten(2), self.stack.norm_eps)
-        products_RBT, flat_BTC = normed_product_through(*inputs)
-        gains = zip(routing.gains.to(dtype).split(1), sizes, strict=True)
-        gain_R = torch.cat([gain.expand(size) for gain, size in gains])
-        bias_R = routing.bias.to(dtype)
-        logits_RBT = torch.addcmul(bias_R[:, None, None], gain_R[:, None, None], products_RBT)
-        pre_MBT, post_MBT, res_RBT = logits_RBT.split(sizes)
+        m = self.streams
+        (pre_MBT, post_MBT, res_RBT), flat_BTC = self.routing[k](H_BTMD)
         if self.identity:
-            eye_MM11 = torch.eye(m, dtype=dtype, device=H_BTMD.device)[:, :, None, None]
+            eye_MM11 = torch.eye(m, dtype=H_BTMD.dtype, device=H_BTMD.device)[:, :, None, None]
             res_MMBT = eye_MM11.expand(-1, -1, *H_BTMD.shape[:2])
         else:
             res_MMBT = sinkhorn(res_RBT.unflatten(0, (m, m)), ITERATIONS)
-        mix_RMBT = torch.cat((pre_MBT.sigmoid().unsqueeze(0), res_MMBT))
-        # Streams last in memory, or the batched product falls back to one matrix at a time.
-        mix_RBTM = mix_RMBT.movedim(1, -1).contiguous()
-        return mix_RBTM, 2 * post_MBT.sigmoid().movedim(0, -1), flat_BTC.view(H_BTMD.shape)
-
-    def finish(self, state: State) -> Tensor:
-        return state[0].mean(-2)
+        mix_RBTM, post_BTM = self.parts(pre_MBT, post_MBT, res_MMBT)
+        return mix_RBTM, post_BTM, flat_BTC.view(H_BTMD.shape)
 
     def num_extra_params(self) -> int:
         m, d = self.streams, self.stack.d_model

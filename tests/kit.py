@@ -1,9 +1,11 @@
-"""What tests of several parts train on: a tiny corpus, prepared as users do, and a cell on it."""
+"""What tests of several parts train on: a tiny corpus, prepared as users do, and cells."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import residuals
+from depthbench.config import CellConfig
 from depthbench.data import Corpus, LocalOptions, open_corpus, prepare
 
 
@@ -25,14 +27,32 @@ def write_rows(folder: Path, words: str, num: int = 120) -> Path:
     return text
 
 
-def cell_document(corpus: Corpus, design: str = "pre-ln", **changes: Any) -> dict[str, Any]:
+def no_corpus(vocab_size: int) -> dict[str, Any]:
+    """What a cell that is only laid out says of its corpus."""
+    return {"name": "none", "hash": "aa", "tokenizer_hash": "bb", "vocab_size": vocab_size}
+
+
+def cell_config(
+    design: str | dict[str, Any] = "pre-ln", vocab_size: int = 23, **changes: Any
+) -> CellConfig:
+    """A cell to be laid out, built or counted, not trained: of a design's newest version, if named.
+
+    A design that is given as a reference need not exist.
+    """
+    if isinstance(design, str):
+        design = {"name": design, "version": residuals.get(design).version}
+    document = cell_document(None) | {"design": design, "corpus": no_corpus(vocab_size)}
+    return CellConfig.model_validate(document | changes)
+
+
+def cell_document(corpus: Corpus | None, design: str = "pre-ln", **changes: Any) -> dict[str, Any]:
     """The config of a cell of two blocks that takes milliseconds a step."""
     document = {
         "suite": "unit",
         "ladder": "inline",
         "design": {"name": design, "version": 1},
         "shape": {"layers": 2, "d_model": 8, "ffn": 16, "heads": 2},
-        "corpus": corpus.ref().model_dump(),
+        "corpus": corpus.ref().model_dump() if corpus else no_corpus(23),
         "sequence_length": 8,
         "batch_size": 4,
         "micro_batch_size": 4,

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from depthbench.config import CorpusRef
+from depthbench.config import CoreLoop, CorpusRef
 from depthbench.errors import InputError
 from depthbench.expand import expand
 from depthbench.ledger import ledger
@@ -137,7 +137,7 @@ def test_a_part_with_a_ladder_of_its_own_has_its_epsilon() -> None:
 
 def test_the_looped_suite_is_what_its_law_needs() -> None:
     cells = expand(load_suite("looped"), CORPUS.model_copy(update={"vocab_size": 4096}))
-    tied = [c for c in cells if c.loop and c.loop.tied]  # type: ignore[union-attr]
+    tied = [c for c in cells if isinstance(c.loop, CoreLoop) and c.loop.tied]
     pairs = {(1, 1), (2, 2), (4, 2), (8, 1), (8, 8)}
     widths, budgets = {40, 56, 80, 104}, {499_712, 999_936, 1_999_872}
     found = {

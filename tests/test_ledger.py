@@ -25,6 +25,7 @@ from depthbench.ledger import (
 )
 from depthbench.model.build import lay_out_model
 from depthbench.model.decoder import Decoder
+from tests.kit import cell_config
 
 MIB, TERA = 2**20, 1e12
 VOCAB = 50_280
@@ -55,22 +56,8 @@ SQUARE = Shape(layers=5, d_model=64, ffn=176, heads=4)
 
 
 def cell(design: str, shape: Shape, vocab: int = VOCAB, **changes: Any) -> CellConfig:
-    document = {
-        "suite": "unit",
-        "ladder": "inline",
-        "design": {"name": design, "version": residuals.get(design).version},
-        "shape": shape.model_dump(),
-        "corpus": {"name": "none", "hash": "a", "tokenizer_hash": "b", "vocab_size": vocab},
-        "sequence_length": 128,
-        "batch_size": 8,
-        "micro_batch_size": 8,
-        "steps": 10,
-        "optimizer": {"learning_rate": 1e-3},
-        "evaluation": {"tokens": 8},
-        "norm_eps": 1e-6,
-        "seed": 0,
-    }
-    return CellConfig.model_validate(document | changes)
+    sizes = {"sequence_length": 128, "batch_size": 8, "micro_batch_size": 8, "steps": 10}
+    return cell_config(design, vocab, **{"shape": shape.model_dump(), **sizes, **changes})
 
 
 def on_meta(design: str, shape: Shape, vocab: int) -> Decoder:

@@ -55,7 +55,7 @@ def built(cell: PlannedCell) -> int:
 
 
 def test_every_design_at_every_shape_with_every_seed_is_one_cell() -> None:
-    cells = plan(suite(designs=["hc", "keel", "lns"], seeds=[4, 2]), CORPUS).cells
+    cells = plan(suite(designs=["hc", "keel", "lns"], seeds=[4, 2]), CORPUS)
     found = [(c.config.shape.layers, c.config.design.name, c.config.seed) for c in cells]
     assert found == [
         (layers, design, seed)
@@ -76,7 +76,7 @@ def test_the_cells_carry_what_the_suite_says() -> None:
         optimizer={"weight_decay": 0.2},
         evaluation={"tokens": 512, "points": 3},
     )
-    keel, pre_ln = (c.config for c in plan(given, CORPUS).cells[:2])
+    keel, pre_ln = (c.config for c in plan(given, CORPUS)[:2])
     assert (keel.optimizer.learning_rate, pre_ln.optimizer.learning_rate) == (2e-3, 1e-3)
     for config in (keel, pre_ln):
         assert (config.suite, config.ladder, config.corpus) == ("unit", "inline", CORPUS)
@@ -89,7 +89,7 @@ def test_the_cells_carry_what_the_suite_says() -> None:
 
 def test_a_budget_of_tokens_is_whole_steps_within_it() -> None:
     for tokens, steps in ((25_700, 100), (25_600, 100), (25_599, 99), (256, 1)):
-        for cell in plan(suite(budget={"tokens": tokens}, designs=["hc", "lns"]), CORPUS).cells:
+        for cell in plan(suite(budget={"tokens": tokens}, designs=["hc", "lns"]), CORPUS):
             assert cell.config.steps == steps
             assert cell.config.budget == "tokens"
 
@@ -98,7 +98,7 @@ def test_a_budget_by_parameters_counts_the_baselines_total() -> None:
     """20 tokens for each parameter of Pre-LN, whatever the design adds."""
     budget = {"tokens_per_parameter": 20}
     corpus = CORPUS.model_copy(update={"vocab_size": 800})
-    cells = plan(suite(budget=budget, designs=["pre-ln", "moda"]), corpus).cells
+    cells = plan(suite(budget=budget, designs=["pre-ln", "moda"]), corpus)
     for pre_ln, moda in zip(cells[::2], cells[1::2], strict=True):
         steps = 20 * built(pre_ln) // TOKENS_A_STEP
         assert pre_ln.config.steps == moda.config.steps == steps
@@ -110,7 +110,7 @@ def test_a_budget_of_flops_buys_a_costlier_design_fewer_tokens() -> None:
     flops = 3e11
     for match in ("shape", "total"):
         given = suite(budget={"flops": flops}, designs=TEN, match=match)
-        cells = plan(given, CORPUS).cells
+        cells = plan(given, CORPUS)
         for cell in cells:
             config = cell.config
             design = lay_out(config.design, config.shape, 1e-10)
@@ -129,15 +129,15 @@ def test_a_budget_of_flops_buys_a_costlier_design_fewer_tokens() -> None:
 def plan_shape(flops: float) -> list[PlannedCell]:
     """All ten designs at the deepest shape, unmatched."""
     given = suite(budget={"flops": flops}, designs=TEN, ladder=ladder(shapes=SHAPES[1:]))
-    return plan(given, CORPUS).cells
+    return plan(given, CORPUS)
 
 
 @pytest.mark.parametrize("vocab", [500, 4096])
 def test_matching_the_total_narrows_the_mlp_alone(vocab) -> None:
     corpus = CORPUS.model_copy(update={"vocab_size": vocab})
     given = suite(match="total", designs=TEN)
-    plain = {c.config.shape.layers: c for c in plan(suite(), corpus).cells}
-    for cell in plan(given, corpus).cells:
+    plain = {c.config.shape.layers: c for c in plan(suite(), corpus)}
+    for cell in plan(given, corpus):
         shape, reference = cell.config.shape, plain[cell.config.shape.layers]
         before = reference.config.shape
         assert abs(built(cell) / built(reference) - 1) <= 0.005, cell.config.design.name
@@ -145,7 +145,7 @@ def test_matching_the_total_narrows_the_mlp_alone(vocab) -> None:
         assert shape.ffn <= before.ffn
         assert shape == before.model_copy(update={"ffn": shape.ffn})
         assert cell.config.match == "total"
-    narrowed = {c.config.design.name for c in plan(given, corpus).cells if c.config.shape.ffn < 176}
+    narrowed = {c.config.design.name for c in plan(given, corpus) if c.config.shape.ffn < 176}
     assert {"mhc", "moda"} <= narrowed
 
 
@@ -159,7 +159,7 @@ def test_the_nearest_width_is_taken() -> None:
 
 
 def test_matching_the_shape_keeps_it_and_the_design_rides_on_top() -> None:
-    cells = plan(suite(designs=["mhc"]), CORPUS).cells
+    cells = plan(suite(designs=["mhc"]), CORPUS)
     assert [c.config.shape.ffn for c in cells] == [176, 100]
     for cell in cells:
         assert cell.ledger["parameters"] == built(cell)
@@ -186,14 +186,14 @@ def test_a_ladder_of_totals_is_refused_with_another_vocabulary() -> None:
     given = suite(ladder="400m", budget={"tokens_per_parameter": 1})
     with pytest.raises(InputError, match=r"400m.*50,280.*L16.*3\.0% is allowed"):
         plan(given, CORPUS.model_copy(update={"vocab_size": 4096}))
-    assert plan(given, CORPUS.model_copy(update={"vocab_size": 50_280})).cells
-    near = plan(given, CORPUS.model_copy(update={"vocab_size": 50_257})).cells
+    assert plan(given, CORPUS.model_copy(update={"vocab_size": 50_280}))
+    near = plan(given, CORPUS.model_copy(update={"vocab_size": 50_257}))
     assert len(near) == 7
 
 
 def test_a_ladder_of_backbones_takes_any_vocabulary() -> None:
     for vocab in (2, 50_000):
-        assert plan(suite(), CORPUS.model_copy(update={"vocab_size": vocab})).cells
+        assert plan(suite(), CORPUS.model_copy(update={"vocab_size": vocab}))
 
 
 @pytest.mark.parametrize("budget", [{"flops": 1e6}, {"tokens_per_parameter": 1e-3}])
@@ -203,13 +203,13 @@ def test_less_than_a_step_is_refused(budget) -> None:
 
 
 def test_estimates_are_positive_and_grow_with_the_work() -> None:
-    short = plan(suite(), CORPUS).cells[1]
-    long = plan(suite(budget={"tokens": 257_000}), CORPUS).cells[1]
+    short = plan(suite(), CORPUS)[1]
+    long = plan(suite(budget={"tokens": 257_000}), CORPUS)[1]
     assert 0 < short.seconds < long.seconds
     assert long.seconds == pytest.approx(short.seconds * long.config.steps / short.config.steps)
     assert short.memory_bytes > 0
     assert short.disk_bytes > 12 * built(short)
-    routed = plan(suite(designs=["full-attnres"]), CORPUS).cells[1]
+    routed = plan(suite(designs=["full-attnres"]), CORPUS)[1]
     assert routed.seconds > short.seconds
 
 

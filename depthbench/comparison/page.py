@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from depthbench import __version__, report
 from depthbench.comparison.blocks import Block
 from depthbench.errors import InputError
 from depthbench.folder import replacing
+from depthbench.pages import environment
 
 _HERE = Path(__file__).parent
 _STYLE = Path(report.__file__).with_name("page.css")
@@ -17,15 +17,9 @@ _STYLE = Path(report.__file__).with_name("page.css")
 
 def html(blocks: Sequence[Block]) -> str:
     """The page; everything from a report is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = environment(_HERE)
     style = Markup(_STYLE.read_text(encoding="utf-8"))
-    page = environment.get_template("page.html.j2")
+    page = templates.get_template("page.html.j2")
     return page.render(version=__version__, style=style, blocks=blocks).strip() + "\n"
 
 

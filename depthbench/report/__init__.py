@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from depthbench.errors import InputError
 from depthbench.folder import replacing
 from depthbench.report import paper
@@ -18,7 +16,7 @@ from depthbench.report.parts import parts_of
 from depthbench.report.rates import rates_of
 from depthbench.report.sections import LOOPED, looped_suites, split
 from depthbench.report.series import looks
-from depthbench.store import Record, cell_folders, rows
+from depthbench.store import cell_folders, plain, rows
 
 
 def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> Path:
@@ -43,7 +41,7 @@ def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> P
             f"no cell under {', '.join(map(str, roots)) or 'no folder'}: run a suite first"
         )
     frame = rows(folders)
-    records = plain_records(frame)
+    records = plain(frame)
     known = [record for record in records if record["design"] is not None]
     appearance = looks([*known, *(paper.all_records() if against else [])])
     suites = looped_suites(known)
@@ -51,8 +49,8 @@ def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> P
     in_loops = [record for record in scored if record["suite"] in suites]
     appearance |= loop_looks(in_loops)
     cells = read_cells(scored)
-    plain = [record for record in scored if record["suite"] not in suites]
-    sections = [parts_of(section, appearance, cells) for section in split(plain)]
+    unlooped = [record for record in scored if record["suite"] not in suites]
+    sections = [parts_of(section, appearance, cells) for section in split(unlooped)]
     looped = [looped_of(section, appearance, cells) for section in split(in_loops, LOOPED)]
     rates = rates_of([r for r in known if r["role"] == "tuning"], appearance)
     contents = Contents(
@@ -74,10 +72,3 @@ def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> P
     with replacing(page) as path:
         path.write_text(html, encoding="utf-8")
     return page
-
-
-def plain_records(frame: pd.DataFrame) -> list[Record]:
-    """Rows as plain values, None where there is none."""
-    plain = frame.astype(object)
-    plain = plain.where(plain.notna(), None)
-    return [{str(name): value for name, value in row.items()} for row in plain.to_dict("records")]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from depthbench import __version__
+from depthbench.pages import environment
 from depthbench.report import facts, paper, statements
 from depthbench.report.board_statements import board_statements
 from depthbench.report.board_table import board_columns, board_rows
@@ -69,20 +69,13 @@ def render(
     against: Against | None = None,
 ) -> str:
     """HTML of the report."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
+    templates = environment(_HERE, lambda value: printable(value) if type(value) is str else value)
     script = _joined("page.js", "tables.js", "charts.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     looped = contents.looped
     style = _joined("page.css", "parts.css", "board.css", *["looped.css"][: len(looped)])
     sections = [parts.section for parts, _ in contents.sections]
-    html = environment.get_template("page.html.j2").render(
+    html = templates.get_template("page.html.j2").render(
         version=__version__,
         title=_title(contents),
         suites=joined(sorted({record["suite"] for record in records})),

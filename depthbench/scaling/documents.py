@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from depthbench import __version__
 from depthbench.folder import replacing, write_json
+from depthbench.pages import environment
 from depthbench.scaling.answers import Ask, verdict_records
 from depthbench.scaling.fitting import Fit
 from depthbench.scaling.named import LAW_FILE
@@ -78,16 +78,10 @@ def write_plan(ask: Ask, document: dict[str, Any], out: Path) -> Path:
 
 def fit_page(fit: Fit, picture: bytes) -> str:
     """HTML with everything in it."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = environment(_HERE)
     sizes = fit.runs.N_once + fit.runs.N_rec
     share = fit.law.recurrent_share
-    return environment.get_template("fit.html.j2").render(
+    return templates.get_template("fit.html.j2").render(
         version=__version__,
         document=fit_document(fit),
         ranges=fit.law.fitted_range,

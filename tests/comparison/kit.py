@@ -9,9 +9,9 @@ import pandas as pd
 import typer
 from typer.testing import CliRunner
 
-from depthbench.config import CellConfig
 from depthbench.console import Reporting
 from depthbench.row_verbs import compare, reproduce
+from tests.kit import cell_config
 
 SHAPES = ((2, 64), (4, 48), (8, 32))
 Row = dict[str, Any]
@@ -108,27 +108,12 @@ def write_cells(root: Path, losses: Mapping[str, Sequence[Sequence[float]]]) -> 
     """Folders of finished cells, as the trainer leaves them."""
     for wanted in rows_of(losses):
         layers, d_model = wanted["layers"], wanted["d_model"]
-        config = CellConfig.model_validate(
-            {
-                "suite": "unit",
-                "ladder": "unit",
-                "design": {"name": wanted["design"], "version": 1},
-                "shape": {"layers": layers, "d_model": d_model, "ffn": 96, "heads": 2},
-                "corpus": {
-                    "name": "prose",
-                    "hash": "c0c0",
-                    "tokenizer_hash": "70ca",
-                    "vocab_size": 500,
-                },
-                "sequence_length": 16,
-                "batch_size": 4,
-                "micro_batch_size": 4,
-                "steps": 10,
-                "optimizer": {"learning_rate": 1e-3},
-                "evaluation": {"tokens": 64},
-                "norm_eps": 1e-6,
-                "seed": wanted["seed"],
-            }
+        corpus = {"name": "prose", "hash": "c0c0", "tokenizer_hash": "70ca", "vocab_size": 500}
+        config = cell_config(
+            {"name": wanted["design"], "version": 1},
+            shape={"layers": layers, "d_model": d_model, "ffn": 96, "heads": 2},
+            corpus=corpus,
+            seed=wanted["seed"],
         )
         result = {
             "schema": 1,

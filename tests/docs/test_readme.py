@@ -12,11 +12,11 @@ import typer
 import residuals
 from depthbench import probes
 from depthbench.cli import app
-from depthbench.config import CellConfig
 from depthbench.model.build import build_model
 from depthbench.model.decoder import LanguageModel
 from residuals import registry
 from tests.docs.kit import ROOT
+from tests.kit import cell_config
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -53,25 +53,9 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[residuals.D
 
 
 def model_of(design: type[residuals.Design], **options: float) -> LanguageModel:
-    return build_model(
-        CellConfig.model_validate(
-            {
-                "suite": "unit",
-                "ladder": "inline",
-                "design": {"name": design.name, "version": design.version, "options": options},
-                "shape": {"layers": 3, "d_model": 8, "ffn": 16, "heads": 2},
-                "corpus": {"name": "none", "hash": "0", "tokenizer_hash": "0", "vocab_size": 11},
-                "sequence_length": 6,
-                "batch_size": 2,
-                "micro_batch_size": 2,
-                "steps": 1,
-                "optimizer": {"learning_rate": 1e-3},
-                "evaluation": {"tokens": 6},
-                "norm_eps": 1e-6,
-                "seed": 0,
-            }
-        )
-    )
+    reference = {"name": design.name, "version": design.version, "options": options}
+    shape = {"layers": 3, "d_model": 8, "ffn": 16, "heads": 2}
+    return build_model(cell_config(vocab_size=11, design=reference, shape=shape))
 
 
 def test_the_example_starts_as_pre_ln_and_every_parameter_learns(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.report.conftest import DESIGNS, config, result, write_cell
+from tests.report.cells import DESIGNS, config, result, write_cell
 from tests.report.kit import DOMAINS, domains_document, noisy_probes, write_measures
 
 SHAPES = ((16, 1216), (20, 1120), (24, 1024), (28, 960), (32, 896))

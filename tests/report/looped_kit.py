@@ -10,9 +10,14 @@ import yaml
 from depthbench.config import CellConfig, CorpusRef
 from depthbench.expand import expand
 from depthbench.ledger import ledger
+from depthbench.report.looped import Looped, looped_of
+from depthbench.report.loops import loop_looks
+from depthbench.report.sections import LOOPED, split
+from depthbench.report.series import Look, Series, looks
 from depthbench.scaling import Law
+from depthbench.store import Record, cell_folders, records
 from depthbench.suite import load_suite
-from tests.report.conftest import result, write_cell
+from tests.report.cells import result, write_cell
 
 CORPUS = CorpusRef(name="pypi-text", hash="9f2b6c01", tokenizer_hash="51c0ffee", vocab_size=4096)
 LAW = Law(
@@ -29,6 +34,7 @@ LAW = Law(
     g={"p": 0.5, "q": 0.9, "c": 0.8},
 )
 CORE = {"layout": "prelude-core-coda", "prelude": 1, "coda": 1}
+CORES = '{"layout":"prelude-core-coda","prelude":1,"coda":1,"forward":%d,"backward":%d}'
 PAIRS = ((1, 1), (2, 2), (4, 2), (8, 1), (8, 8))
 
 
@@ -149,3 +155,13 @@ def alignment_document(kappa: list[float | None]) -> dict[str, Any]:
         )
     )
     return document
+
+
+def read(root: Path) -> list[Record]:
+    return records(cell_folders(root))
+
+
+def part_of(rows: list[Record]) -> tuple[Looped, dict[Series, Look]]:
+    appearance = looks(rows) | loop_looks(rows)
+    [section] = split(rows, LOOPED)
+    return looped_of(section, appearance, {}), appearance

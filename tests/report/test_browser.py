@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from depthbench import report
+from tests.report import cells as synthetic
 from tests.report.kit import DOMAINS, domains_document, noisy_probes, write_measures
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -205,7 +206,7 @@ def measured(page: Path, script: str = MEASURE) -> dict[int, dict[str, Any]]:
 
 
 @pytest.fixture
-def page(matrix: Callable[..., Path], synthetic: Any, tmp_path: Path) -> Path:
+def page(matrix: Callable[..., Path], tmp_path: Path) -> Path:
     endings = synthetic.ENDINGS
     designs = ("pre-ln", "deepnorm", "hc", "mhc")
     root = matrix(designs=designs, seeds=(1, 2), endings=endings)
@@ -243,7 +244,7 @@ def test_the_page_as_it_is_logs_nothing_and_runs_its_script(page: Path, tmp_path
     assert not any("disabled" in button for button in legend)
 
 
-def test_one_click_on_a_line_opens_the_probes_of_its_cell(synthetic: Any, tmp_path: Path) -> None:
+def test_one_click_on_a_line_opens_the_probes_of_its_cell(tmp_path: Path) -> None:
     for design in ("pre-ln", "hc"):
         for shape in ((4, 128, 352), (16, 64, 176)):
             cell = synthetic.config(design, shape, 1)
@@ -262,7 +263,7 @@ def test_one_click_on_a_line_opens_the_probes_of_its_cell(synthetic: Any, tmp_pa
         assert found["requests"] == []
 
 
-def test_markup_in_results_stays_text(synthetic: Any, tmp_path: Path) -> None:
+def test_markup_in_results_stays_text(tmp_path: Path) -> None:
     attack = "<img src=x onerror=\"document.title='taken'\">"
     error = "</pre></script><script>document.title = 'taken'</script>"
     for shape in ((4, 128, 352), (16, 64, 176)):
@@ -281,7 +282,7 @@ def test_markup_in_results_stays_text(synthetic: Any, tmp_path: Path) -> None:
 
 
 def test_the_leaderboard_sorts_filters_and_its_figure_answers(
-    matrix: Callable[..., Path], synthetic: Any, tmp_path: Path
+    matrix: Callable[..., Path], tmp_path: Path
 ) -> None:
     designs = ("pre-ln", "hc", "full-attnres", "block-attnres", "deepnorm")
     root = matrix(designs=designs, seeds=(1, 2), endings=synthetic.ENDINGS)
@@ -320,7 +321,7 @@ def test_the_leaderboard_sorts_filters_and_its_figure_answers(
         assert found["faults"] == []
 
 
-def test_hostile_text_stays_text_in_every_part(synthetic: Any, tmp_path: Path) -> None:
+def test_hostile_text_stays_text_in_every_part(tmp_path: Path) -> None:
     attack = "\"'><script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
     environment = {"host": attack, "device": f"=1+1\u202e\x07{attack}", "cpu": attack}
     for design in ("pre-ln", attack):

@@ -20,6 +20,7 @@ from depthbench.report.lines import lines_of
 from depthbench.report.series import looks
 from depthbench.report.values import Footnotes
 from depthbench.store import Record
+from tests.report import cells as synthetic
 from tests.report.kit import DOMAINS, domains_document, write_measures
 
 RecordsOf = Callable[[Path], list[Record]]
@@ -27,7 +28,7 @@ SHALLOW, DEEP = (4, 128, 352), (16, 64, 176)
 
 
 @pytest.fixture
-def cell(synthetic: Any, tmp_path: Path) -> Callable[..., None]:
+def cell(tmp_path: Path) -> Callable[..., None]:
     """Writes one done cell, scored on its domains if `nats` are given."""
 
     def write(

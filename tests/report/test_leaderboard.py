@@ -19,6 +19,7 @@ from depthbench.report.standings import Board, board_of, counted
 from depthbench.statistics.estimates import NO_NOISE
 from depthbench.store import Record
 from depthbench.tables import read_records
+from tests.report import cells as synthetic
 from tests.report.reader import read
 
 Make = Callable[..., Record]
@@ -166,7 +167,7 @@ def test_text_cannot_become_a_formula() -> None:
     assert list(safe["whole"]) == [-2] * 10
 
 
-def test_files_agree_and_the_json_can_be_read_as_rows(synthetic: Any, tmp_path: Path) -> None:
+def test_files_agree_and_the_json_can_be_read_as_rows(tmp_path: Path) -> None:
     title = '=HYPERLINK("http://x",<b>|`x`)'
     for design, level in (("pre-ln", 4.0), (title, 3.5)):
         for layers, width in ((4, 128), (16, 64)):
@@ -204,7 +205,7 @@ def test_files_agree_and_the_json_can_be_read_as_rows(synthetic: Any, tmp_path: 
 
 
 def test_the_page_explains_every_column_and_says_what_can_be_detected(
-    matrix: Callable[..., Path], synthetic: Any, tmp_path: Path
+    matrix: Callable[..., Path], tmp_path: Path
 ) -> None:
     root = matrix(designs=("pre-ln", "hc", "deepnorm"), seeds=(1, 2, 3), endings=synthetic.ENDINGS)
     page = read(report.build([root], tmp_path / "out"))

@@ -10,48 +10,31 @@ import pytest
 
 from depthbench.config import CellConfig
 from depthbench.ledger import ledger
-from depthbench.report import plain_records
 from depthbench.report.canvas import MANY, SMALL
 from depthbench.report.figures import draw
 from depthbench.report.lines import Blank, Spread
-from depthbench.report.looped import Looped, looped_of
+from depthbench.report.looped import Looped
 from depthbench.report.looped_panels import EQUAL_FLOPS, UNTIED, unbeaten
 from depthbench.report.loops import Loops, loop_looks, read_loop, words
 from depthbench.report.places import round_ticks
 from depthbench.report.sections import LOOPED, looped_suites, split
-from depthbench.report.series import Look, Series, looks, series_of
+from depthbench.report.series import Look, Series, series_of
 from depthbench.report.stacks import Stack, Stacks, difference, differences
-from depthbench.report.values import Footnotes
-from depthbench.report.worth import Fits, constant_rows, runs_of, worth_sentences
-from depthbench.store import Record, cell_folders, rows
-from tests.report.looped_kit import LAW, PAIRS, WHOLE, known_loss, ladder, suite, write_looped
+from depthbench.store import Record
+from tests.report.looped_kit import (
+    CORES,
+    PAIRS,
+    WHOLE,
+    known_loss,
+    ladder,
+    part_of,
+    read,
+    suite,
+    write_looped,
+)
 
 Make = Callable[..., Record]
-CORES = '{"layout":"prelude-core-coda","prelude":1,"coda":1,"forward":%d,"backward":%d}'
 WHOLES = '{"layout":"whole","rounds":%d}'
-
-
-def read(root: Path) -> list[Record]:
-    return plain_records(rows(cell_folders(root)))
-
-
-def part_of(records: list[Record]) -> tuple[Looped, dict[Series, Look]]:
-    appearance = looks(records) | loop_looks(records)
-    [section] = split(records, LOOPED)
-    return looped_of(section, appearance, {}), appearance
-
-
-@pytest.fixture(scope="module")
-def cores(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Record], list[CellConfig]]:
-    """Rows and cells of the suite of cores, with losses exactly by the law."""
-    root = tmp_path_factory.mktemp("cores")
-    cells = [cell for cell, _ in write_looped(root, suite())]
-    return read(root), cells
-
-
-@pytest.fixture(scope="module")
-def part(cores: tuple[list[Record], list[CellConfig]]) -> tuple[Looped, dict[Series, Look]]:
-    return part_of(cores[0])
 
 
 def at(panel: Any, series: Series) -> dict[float, float]:
@@ -273,67 +256,6 @@ def test_three_far_points_are_all_inside_their_panel(record: Make) -> None:
     [panel] = part_of(records)[0].depth
     assert panel.outside == []
     assert panel.limits[1] > 9.0
-
-
-def test_the_fit_finds_the_law_that_made_the_losses(
-    part: tuple[Looped, dict[Series, Look]],
-) -> None:
-    looped, _ = part
-    [found] = looped.fits.found.values()
-    assert len(found.runs) == 45  # without the nine controls
-    assert found.law.g == pytest.approx(LAW.g, rel=0.02)
-    assert looped.worth is not None
-    [values] = looped.worth.values.values()
-    drawn = {place.label: value.mean for place, value in values.items()}
-    assert drawn == pytest.approx(
-        {f"({T}, {B})": float(LAW.g_at(T, B)) for T, B in PAIRS}, rel=0.01
-    )
-    intervals = [bar for _, bar in sorted(looped.worth.bars.items(), key=lambda b: b[0][1])]
-    assert intervals == [worth.interval for worth in found.worths]
-    assert looped.worth.levels == [(None, 1.0)]
-    assert looped.worth.limits[0] < 1.0
-
-
-def test_without_a_law_the_reason_is_said(tmp_path: Path) -> None:
-    write_looped(tmp_path, suite(**WHOLE))
-    looped, appearance = part_of(read(tmp_path))
-    assert looped.worth is None
-    [sentence] = worth_sentences(looped.fits, appearance)
-    assert sentence.startswith("No fit for Pre-LN and DeepLoop: 3 runs cannot determine 8 constant")
-
-
-def test_what_the_runs_hardly_determine_is_said(
-    part: tuple[Looped, dict[Series, Look]],
-) -> None:
-    looped, appearance = part
-    [(series, found)] = looped.fits.found.items()
-    deviations = dict.fromkeys(found.deviations, 0.1) | {"p": 0.4, "c": 25.0}
-    warnings = (
-        "p is hardly determined: 40%",
-        "c is hardly determined: 2500%",
-        "c ended at a bound",
-    )
-    doubtful = replace(found, deviations=deviations, warnings=warnings)
-    fits = Fits({series: doubtful}, {})
-    say = " ".join(worth_sentences(fits, appearance))
-    assert "To be read with care: the runs hardly determine p and c; c ended at a bound." in say
-    notes = Footnotes()
-    texts = {
-        row.values[1].text: row.values[4].text for row in constant_rows(fits, appearance, notes)
-    }
-    assert texts == {"p": "40 %", "q": "10 %", "c": "—"}
-    assert len(notes.reasons) == 1
-
-
-def test_controls_are_no_runs_of_a_law(record: Make) -> None:
-    sizes = {"N_once": 10, "N_rec": 20, "T": 2, "B": 2, "D": 30}
-    untied = CORES.replace("}", ',"tied":false}') % (2, 2)
-    kept = record(loop=CORES % (2, 2), loss=4.25, **sizes)
-    others = [record(loop=None, **sizes), record(loop=untied, **sizes)]
-    runs = runs_of(Stacks([kept, *others]).every)
-    assert runs is not None
-    assert runs.loss.tolist() == [4.25]
-    assert (runs.N_once[0], runs.N_rec[0], runs.T[0], runs.B[0], runs.D[0]) == (10, 20, 2, 2, 30)
 
 
 def test_a_suite_with_one_loop_is_looped_and_its_rows_are_one_group(record: Make) -> None:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,6 +11,7 @@ from depthbench import report
 from depthbench.errors import InputError
 from depthbench.report.depth_table import DEPTH_COLUMNS
 from depthbench.report.tables import LINE_COLUMNS
+from tests.report import cells as synthetic
 from tests.report.reader import read
 
 Matrix = Callable[..., Path]
@@ -19,9 +19,7 @@ FEW = ("pre-ln", "hc", "lns")
 LEADERBOARDS = [f"leaderboard.{form}" for form in ("csv", "parquet", "json", "md")]
 
 
-def test_all_files_are_written_and_hold_the_same_rows(
-    matrix: Matrix, synthetic: Any, tmp_path: Path
-) -> None:
+def test_all_files_are_written_and_hold_the_same_rows(matrix: Matrix, tmp_path: Path) -> None:
     root = matrix(endings=synthetic.ENDINGS)
     page = report.build([root], tmp_path / "new" / "out")
     assert page == tmp_path / "new" / "out" / "index.html"
@@ -42,9 +40,7 @@ def test_all_files_are_written_and_hold_the_same_rows(
     assert csv["loss"].to_numpy() == pytest.approx(parquet["loss"].to_numpy(), nan_ok=True)
 
 
-def test_every_line_is_there_with_its_status(
-    matrix: Matrix, synthetic: Any, tmp_path: Path
-) -> None:
+def test_every_line_is_there_with_its_status(matrix: Matrix, tmp_path: Path) -> None:
     endings = {
         **synthetic.ENDINGS,
         ("hc", 4): None,
@@ -66,7 +62,7 @@ def test_every_line_is_there_with_its_status(
     assert "1 diverged, 1 failed, 1 interrupted and 1 pending" in page.words
 
 
-def test_numbers_in_the_table(matrix: Matrix, synthetic: Any, tmp_path: Path) -> None:
+def test_numbers_in_the_table(matrix: Matrix, tmp_path: Path) -> None:
     root = tmp_path / "runs"
     shape = (8, 96, 256)
     for design, losses in (("pre-ln", (4.0, 4.2)), ("hc", (3.9, 3.9))):
@@ -96,9 +92,7 @@ def test_numbers_in_the_table(matrix: Matrix, synthetic: Any, tmp_path: Path) ->
     )
 
 
-def test_every_blank_and_every_column_is_explained(
-    matrix: Matrix, synthetic: Any, tmp_path: Path
-) -> None:
+def test_every_blank_and_every_column_is_explained(matrix: Matrix, tmp_path: Path) -> None:
     root = matrix(designs=("pre-ln", "deepnorm", "mhc"), endings=synthetic.ENDINGS)
     page = read(report.build([root], tmp_path / "out"))
     cells = [cell for table in page.tables.values() for line in table[1:] for cell in line]
@@ -130,7 +124,7 @@ def test_several_seeds_are_named_and_spread(matrix: Matrix, tmp_path: Path) -> N
     assert "Bars: sample deviation over seeds" in words
 
 
-def test_runs_that_learned_little_are_said_to_have(synthetic: Any, tmp_path: Path) -> None:
+def test_runs_that_learned_little_are_said_to_have(tmp_path: Path) -> None:
     for loss in (6.4312 - 0.49, 6.4312 - 0.51):
         cell = synthetic.config("hc" if loss > 5.93 else "pre-ln", (4, 128, 352), 1)
         synthetic.write_cell(tmp_path / "runs", cell, synthetic.result(cell, loss))
@@ -171,7 +165,7 @@ def test_a_design_that_is_not_installed_is_shown_by_name(matrix: Matrix, tmp_pat
     assert {line[0] for line in page.tables["lines"][1:]} == {"Pre-LN", "someone-elses"}
 
 
-def test_copies_are_named(synthetic: Any, tmp_path: Path) -> None:
+def test_copies_are_named(tmp_path: Path) -> None:
     cell = synthetic.config("pre-ln", (4, 128, 352), 1)
     for name in ("a", "b"):
         synthetic.write_cell(tmp_path / name, cell, synthetic.result(cell, 4.0))
@@ -179,7 +173,7 @@ def test_copies_are_named(synthetic: Any, tmp_path: Path) -> None:
     assert "was given more than once and is counted once" in words
 
 
-def test_text_from_results_stays_text(synthetic: Any, tmp_path: Path) -> None:
+def test_text_from_results_stays_text(tmp_path: Path) -> None:
     evil = "<img src=x onerror=alert(1)>"
     cell = synthetic.config(evil, (4, 128, 352), 1)
     error = "</pre></script><script>document.title = 'taken'</script>"

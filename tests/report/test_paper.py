@@ -12,6 +12,7 @@ from depthbench.report import paper
 from depthbench.report.lines import best_lines, lines_of
 from depthbench.report.series import looks
 from depthbench.shapes import load_ladders
+from tests.report import cells as synthetic
 from tests.report.kit import domains_document, probe_document, write_measures
 from tests.report.reader import read
 
@@ -70,7 +71,7 @@ def test_ours_stands_beside_on_axes_of_its_own(record: Any) -> None:
     assert all(panel.limits != losses.here.limits for panel in losses.published)
 
 
-def test_the_page_marks_the_other_setting(synthetic: Any, tmp_path: Path) -> None:
+def test_the_page_marks_the_other_setting(tmp_path: Path) -> None:
     late = probe_document("causal", {"states": [[0.0]]}, {"late_states": 0.25})
     for design, loss in (("pre-ln", 5.0), ("hc", 4.9)):
         cell = synthetic.config(design, (16, 64, 176), 1)
@@ -89,7 +90,7 @@ def test_the_page_marks_the_other_setting(synthetic: Any, tmp_path: Path) -> Non
     assert published["HC"][6] == "2.682"
 
 
-def test_without_being_asked_nothing_is_published(synthetic: Any, tmp_path: Path) -> None:
+def test_without_being_asked_nothing_is_published(tmp_path: Path) -> None:
     cell = synthetic.config("pre-ln", (16, 64, 176), 1)
     synthetic.write_cell(tmp_path / "runs", cell, synthetic.result(cell, 5.0))
     page = read(report.build([tmp_path / "runs"], tmp_path / "out"))
@@ -98,7 +99,7 @@ def test_without_being_asked_nothing_is_published(synthetic: Any, tmp_path: Path
     assert "FineWeb" not in page.words
 
 
-def test_only_what_is_known_can_be_laid_beside(synthetic: Any, tmp_path: Path) -> None:
+def test_only_what_is_known_can_be_laid_beside(tmp_path: Path) -> None:
     cell = synthetic.config("pre-ln", (16, 64, 176), 1)
     synthetic.write_cell(tmp_path / "runs", cell, synthetic.result(cell, 5.0))
     runs, out = str(tmp_path / "runs"), str(tmp_path / "out")

@@ -15,6 +15,7 @@ from depthbench.report.sections import split
 from depthbench.report.series import looks
 from depthbench.report.values import Footnotes
 from depthbench.store import Record
+from tests.report import cells as synthetic
 from tests.report.kit import domains_document, probe_document, square, write_measures
 from tests.report.reader import Page, read
 
@@ -27,7 +28,7 @@ NO_PATHS = probe_document("paths", reason="norms <b>rescale</b> the stream")
 
 
 @pytest.fixture
-def cell(synthetic: Any, tmp_path: Path) -> Callable[..., Path]:
+def cell(tmp_path: Path) -> Callable[..., Path]:
     """Writes one cell, done unless `ending` says otherwise, with the probes given."""
 
     def write(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from depthbench.report.places import At
 from depthbench.report.rates import rates_of
 from depthbench.report.series import looks
 from depthbench.store import Record
+from tests.report import cells as synthetic
 from tests.report.reader import Page, read
 
 Make = Callable[..., Record]
@@ -64,7 +64,7 @@ def test_rows_that_do_not_compare_have_no_common_curve(record: Make) -> None:
 
 
 @pytest.fixture
-def page(synthetic: Any, tmp_path: Path) -> Page:
+def page(tmp_path: Path) -> Page:
     """Two designs with two scored seeds, and tuning runs with losses that would win."""
     for design in ("pre-ln", "hc"):
         for shape in (SHALLOW, DEEP):
@@ -111,7 +111,7 @@ def test_the_table_of_rates_has_edge_and_basin(page: Page) -> None:
     assert "At an edge: HC at L16 / d64." in page.words
 
 
-def test_only_tuning_runs_make_a_page_too(synthetic: Any, tmp_path: Path) -> None:
+def test_only_tuning_runs_make_a_page_too(tmp_path: Path) -> None:
     cell = synthetic.config("hc", SHALLOW, 101, role="tuning")
     synthetic.write_cell(tmp_path / "runs", cell, synthetic.result(cell, 3.0))
     out = report.build([tmp_path / "runs"], tmp_path / "out").parent

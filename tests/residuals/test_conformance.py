@@ -14,6 +14,7 @@ from depthbench.conformance.costs import counted
 from depthbench.conformance.numerics import check_compiled, compiled
 from depthbench.ledger import ledger
 from residuals.parameters import declared
+from tests.kit import cell_config
 from tests.residuals.kit import (
     VOCAB,
     make_model,
@@ -62,28 +63,14 @@ def num_parameters(model: torch.nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def cell_config(name: str, **changes: Any) -> CellConfig:
-    document = {
-        "suite": "unit",
-        "ladder": "inline",
-        "design": {"name": name, "version": residuals.get(name).version},
-        "shape": SHAPE.model_dump(),
-        "corpus": {"name": "x", "hash": "0", "tokenizer_hash": "0", "vocab_size": VOCAB},
-        "sequence_length": 16,
-        "batch_size": 4,
-        "micro_batch_size": 4,
-        "steps": 10,
-        "optimizer": {"learning_rate": 1e-3},
-        "evaluation": {"tokens": 64},
-        "norm_eps": 1e-6,
-        "seed": 0,
-    }
-    return CellConfig.model_validate(document | changes)
+def cell_of(name: str, **changes: Any) -> CellConfig:
+    sizes = {"sequence_length": 16, "steps": 10}
+    return cell_config(name, VOCAB, **{"shape": SHAPE.model_dump(), **sizes, **changes})
 
 
 @every_design
 def test_ledger_counts_the_built_model(name: str) -> None:
-    totals = ledger(cell_config(name))
+    totals = ledger(cell_of(name))
     model, base = make_model(name, SHAPE), make_model("pre-ln", SHAPE)
     backbone = num_parameters(base.blocks) + num_parameters(base.design)
     assert totals.parameters == num_parameters(model)

@@ -5,11 +5,11 @@ import json
 import pandas as pd
 import pytest
 
-from depthbench.config import CellConfig
 from depthbench.errors import InputError
 from depthbench.folder import CellFolder
 from depthbench.ledger import ledger
 from depthbench.scaling import read_runs
+from tests.kit import cell_config
 
 HEADER = "N_once,N_rec,T,B,D,loss,seed"
 GOOD = "1e5,2e5,2,1,1000000,4.25,1"
@@ -149,24 +149,10 @@ def test_a_loop_that_is_no_loop_is_named(tmp_path) -> None:
 
 
 def test_a_folder_of_cells_is_read_like_its_table(tmp_path) -> None:
-    config = {
-        "suite": "unit",
-        "ladder": "inline",
-        "design": {"name": "pre-ln", "version": 1},
-        "shape": {"layers": 4, "d_model": 8, "ffn": 16, "heads": 2},
-        "corpus": {"name": "none", "hash": "aa", "tokenizer_hash": "bb", "vocab_size": 500},
-        "sequence_length": 8,
-        "batch_size": 4,
-        "micro_batch_size": 4,
-        "steps": 12,
-        "optimizer": {"learning_rate": 1e-2},
-        "evaluation": {"tokens": 64},
-        "norm_eps": 1e-6,
-        "seed": 1,
-    }
+    shape = {"layers": 4, "d_model": 8, "ffn": 16, "heads": 2}
     loop = {"layout": "prelude-core-coda", "prelude": 1, "coda": 1, "forward": 4, "backward": 2}
     for name, own in (("looped", loop), ("plain", None)):
-        cell = CellConfig.model_validate(config | {"loop": own})
+        cell = cell_config(shape=shape, loop=own)
         result = {
             "schema": 1,
             "status": "done",
