@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,15 @@ def test_a_plugin_is_listed_and_planned(place, tmp_path, monkeypatch) -> None:
     assert ("twin", 3) in {(design["name"], design["version"]) for design in listed}
     planned = call("plan", "quick", "--set", "designs=[twin]", "--json", *plugin)
     assert {cell["design"] for cell in json.loads(planned.output)["cells"]} == {"twin"}
+
+
+def test_plan_tells_cells_for_tuning_apart(place) -> None:
+    """Three rates for ten designs at two shapes, beside the 83 that are scored."""
+    cells = json.loads(call("plan", "laptop", "--json").output)["cells"]
+    assert Counter(cell["role"] for cell in cells) == {"tuning": 3 * 10 * 2, "scored": 83}
+    assert {c["learning_rate"] for c in cells if c["role"] == "tuning"} == {1.5e-3, 3e-3, 6e-3}
+    assert "60 of them look for learning rates" in call("plan", "laptop").output.replace("\n", " ")
+    assert written(place) == []
 
 
 def test_plan_shows_every_cell_and_writes_nothing(place) -> None:

@@ -277,3 +277,33 @@ def test_compute_of_a_loop_in_closed_form() -> None:
     assert costs.once == once + 2 * gains + 64
     assert costs.executed == costs.once + 4 * costs.recurrent
     assert costs.kv_cache_bytes == kv_cache_bytes(SQUARE.model_copy(update={"layers": 14}))
+
+
+def test_the_norm_of_what_is_injected_is_run_once_with_or_without_a_prelude() -> None:
+    """Five blocks, looped: gains of two norms a block, the injection and the norm of a loop."""
+    loop = {"layout": "prelude-core-coda", "prelude": 0, "coda": 0, "forward": 3}
+    costs = ledger(cell("pre-ln", SQUARE, 400, loop=loop))
+    block = 4 * 64 * 64 + 3 * 64 * 176 + 2 * 64
+    assert costs.recurrent == 5 * block + 2 * 64 * 64 + 64
+    assert costs.once == 64
+    assert costs.executed == 64 + 3 * costs.recurrent
+
+
+@pytest.mark.parametrize(
+    ("loop", "shared"),
+    [
+        (None, 0),
+        ({"layout": "whole", "rounds": 1}, 0),
+        ({"layout": "whole", "rounds": 3}, 5),
+        # What a law counts as N_rec does not change with T: at T = 1 the core is run once, too.
+        ({"layout": "prelude-core-coda", "prelude": 1, "coda": 1, "forward": 1}, 3),
+        ({"layout": "prelude-core-coda", "prelude": 1, "coda": 1, "forward": 8}, 3),
+        ({"layout": "prelude-core-coda", "prelude": 1, "coda": 1, "forward": 8, "tied": False}, 0),
+    ],
+)
+def test_recurrent_parameters_are_those_that_loops_share(loop, shared) -> None:
+    costs = ledger(cell("pre-ln", SQUARE, 400, loop=loop))
+    block = 4 * 64 * 64 + 3 * 64 * 176 + 2 * 64
+    injected = 2 * 64 * 64 + 64 if shared == 3 else 0
+    assert costs.recurrent == shared * block + injected
+    assert costs.once + costs.recurrent == costs.backbone

@@ -6,10 +6,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from depthbench import corpora
 from depthbench.cell import main as run_cell
+from depthbench.cli import app
 from depthbench.config import CellConfig
-from depthbench.errors import DepthbenchError, InputError
+from depthbench.console import bars
+from depthbench.errors import DataError, DepthbenchError, InputError
 from depthbench.folder import CellFolder
 from depthbench.reproduce import choose, config_of, judged, reproduce, seed_noise
 from depthbench.store import records
@@ -94,6 +98,44 @@ def test_a_run_that_fails_is_no_verdict(cell, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("DEPTHBENCH_CACHE", str(tmp_path / "empty"))
     with pytest.raises(DepthbenchError, match=r"is failed, where the published row is done.*hash"):
         reproduce(row, tmp_path, in_process)
+
+
+def test_the_verb_ends_with_one_where_the_loss_does_not_agree(cell, tmp_path) -> None:
+    """On rows that were published, one of them with a loss that nobody gets."""
+    rows = records([cell])
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    pd.DataFrame(rows).to_csv(good, index=False)
+    pd.DataFrame([rows[0] | {"loss": rows[0]["loss"] + 0.5}]).to_csv(bad, index=False)
+    called = CliRunner().invoke(
+        app, ["reproduce", str(good), "--out", str(tmp_path / "a"), "--json"]
+    )
+    assert called.exit_code == 0
+    found = json.loads(called.stdout)
+    assert (found["verdict"], found["agrees"], found["loss"]) == ("bitwise", True, rows[0]["loss"])
+    called = CliRunner().invoke(app, ["reproduce", str(bad), "--out", str(tmp_path / "b")])
+    assert called.exit_code == 1
+    assert "differs: the loss is" in called.stdout.replace("\n", " ")
+    called = CliRunner().invoke(app, ["reproduce", str(good), "--noise", "inf"])
+    assert called.exit_code == 2
+    assert "give a deviation in nats above 0" in called.stderr
+
+
+def test_a_known_corpus_is_prepared_for_a_row_and_local_text_is_not(
+    cell, tmp_path, monkeypatch
+) -> None:
+    ref = CellFolder(cell).config().corpus
+    prepared: list[str] = []
+    monkeypatch.setattr(corpora, "prepare", lambda name, **_: prepared.append(name))
+    corpora.prepare_pinned(ref, bars)  # it is there
+    assert prepared == []
+    monkeypatch.setenv("DEPTHBENCH_CACHE", str(tmp_path))
+    with pytest.raises(DataError, match="the cell needs corpus"):
+        corpora.prepare_pinned(ref, bars)
+    assert prepared == []
+    known = ref.model_copy(update={"name": "pypi-text"})
+    with pytest.raises(DataError, match="the cell needs corpus pypi-text"):
+        corpora.prepare_pinned(known, bars)  # what was prepared is not what the row names
+    assert prepared == ["pypi-text"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from depthbench import matrix
+from depthbench.errors import DepthbenchError
 from depthbench.inputs import validated
 from depthbench.run import run_suite
 from depthbench.store import cell_folders, records
@@ -32,6 +36,24 @@ def suite(text: Path) -> Suite:
         "evaluation": {"tokens": 64},
     }
     return validated(Suite, document, "unit")
+
+
+def test_without_its_tuning_cells_nothing_is_scored(tmp_path, monkeypatch) -> None:
+    """One cell for tuning that cannot end is a reason to stop, with what to do about it."""
+    monkeypatch.setenv("DEPTHBENCH_CACHE", str(tmp_path / "cache"))
+    given = suite(write_rows(tmp_path, "red green blue wide deep narrow"))
+    asked: list[Path] = []
+
+    def one_left(cells: Any, out: Path, *_: Any) -> int:
+        asked.append(out)
+        return 1
+
+    monkeypatch.setattr(matrix, "run", one_left)
+    with pytest.raises(
+        DepthbenchError, match=r"1 of 3 cells for tuning under .* run the suite again"
+    ):
+        run_suite(given, tmp_path / "unit")
+    assert asked == [tmp_path / "unit" / "tuning"]
 
 
 def test_a_suite_tunes_then_scores_and_typed_again_does_nothing(tmp_path, monkeypatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from depthbench.config import CellConfig, CorpusRef
+from depthbench.config import CellConfig, CorpusRef, Tuned
 from depthbench.errors import InputError
 from depthbench.expand import expand
 from depthbench.inputs import validated
@@ -136,7 +136,8 @@ def test_tuning_has_a_budget_of_its_own_and_no_part_in_a_scored_digest() -> None
     scored = expand(suite(tune=tune), CORPUS)
     assert {c.steps for c in scored} == {100}
     cell = scored[0]
-    assert cell.digest() == cell.model_copy(update={"tuned": None}).digest()
+    found = Tuned(rates=(1e-3, 2e-3), seeds=(100,), edge=False, interpolated=False)
+    assert cell.digest() == cell.model_copy(update={"tuned": found}).digest()
     assert cell.digest() != cell.model_copy(update={"role": "tuning"}).digest()
 
 
