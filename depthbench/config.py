@@ -10,8 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "paper_bf16"]
+"""`bf16`: autocast over fp32 weights. `paper_bf16`: weights, gradients and moments are bf16."""
 Match = Literal["shape", "total"]
+Compile = bool | Literal["blocks"]
+"""`blocks`: norms, projections and MLPs one by one, whose code all blocks share."""
 
 
 class Frozen(BaseModel):
@@ -199,6 +202,16 @@ class Measures(Frozen):
     )
 
 
+class Ranks(Frozen):
+    """How many processes of one machine train a cell, and what each of them holds.
+
+    `ddp`: the whole model. `fsdp`: a shard of it, and whole blocks only while they run.
+    """
+
+    num: int = Field(1, ge=1)
+    mode: Literal["ddp", "fsdp"] = "ddp"
+
+
 class Tuned(Frozen):
     """Where a learning rate comes from: the rates that were tried, on seeds that are not scored.
 
@@ -234,16 +247,24 @@ class CellConfig(Frozen):
     norm_eps: float = Field(gt=0)
     precision: Precision = "fp32"
     device: str = "cpu"
-    compile: bool = False
+    compile: Compile = False
     threads: int = Field(1, ge=1)
+    ranks: Ranks = Ranks()
+    activation_checkpointing: bool = False
+    deterministic: bool = False
     seed: int = Field(ge=0)
 
     @model_validator(mode="after")
-    def _micro_divides(self) -> "CellConfig":
+    def _fits(self) -> "CellConfig":
         if self.batch_size % self.micro_batch_size:
             raise ValueError(
                 f"micro_batch_size = {self.micro_batch_size} does not divide "
                 f"batch_size = {self.batch_size}"
+            )
+        if self.ranks.num > self.batch_size:
+            raise ValueError(
+                f"ranks.num = {self.ranks.num} is more than batch_size = {self.batch_size}: every "
+                "rank needs a sequence of each batch"
             )
         if isinstance(self.loop, CoreLoop) and self.loop.core(self.shape.layers) < 1:
             raise ValueError(
@@ -261,10 +282,15 @@ class CellConfig(Frozen):
         return self.steps * self.tokens_per_step
 
     def digest(self) -> str:
-        """16 hex digits that name this experiment: all but its measures and how it was tuned."""
-        absent = {"loop"} if self.loop is None else set()
+        """16 hex digits that name this experiment.
+
+        Left out is what is measured, how it was tuned, and how it is run where that changes no loss
+        beyond rounding: a cell may go on with more ranks than it began with.
+        """
+        absent = {"measures", "tuned", "ranks", "activation_checkpointing", "deterministic"}
+        absent |= {"loop"} if self.loop is None else set()
         absent |= {"role"} if self.role == "scored" else set()
-        training = self.model_dump(exclude={"measures", "tuned"} | absent)
+        training = self.model_dump(exclude=absent)
         canonical = json.dumps(training, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 

@@ -150,6 +150,9 @@ def cell_config(
         "device": suite.device,
         "compile": suite.compile,
         "threads": suite.threads,
+        "ranks": suite.ranks,
+        "activation_checkpointing": suite.activation_checkpointing,
+        "deterministic": suite.deterministic,
         "seed": seed,
     }
     one_step = validated(CellConfig, fields, f"{design.name} at L{shape.layers}")

@@ -133,7 +133,8 @@ class _Matrix:
     def task(self, path: Path) -> Task:
         cell = self.cells[path]
         config = cell.config
-        return Task(path, config.device, config.threads, cell.memory_bytes, cell.seconds)
+        ranks, threads = config.ranks.num, config.threads
+        return Task(path, config.device, ranks, threads, cell.memory_bytes, cell.seconds)
 
     def claim(self, path: Path, progress: Progress) -> bool:
         """Clears what an earlier attempt left as its result; false if the cell is finished."""

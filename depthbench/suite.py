@@ -10,12 +10,14 @@ from pydantic import Field, field_validator, model_validator
 from depthbench.assets import asset
 from depthbench.axes import Also, Budget, Control, Designs, Loops, NamedLadder, Seeds, Tune
 from depthbench.config import (
+    Compile,
     Evaluation,
     Frozen,
     Match,
     Measures,
     OptimizerRecipe,
     Precision,
+    Ranks,
 )
 from depthbench.data import LocalOptions
 from depthbench.errors import InputError
@@ -74,8 +76,13 @@ class Suite(Frozen):
     norm_eps: float = Field(default_factory=lambda data: data["ladder"].norm_eps, gt=0)
     precision: Precision = "fp32"
     device: str = Field("cpu", pattern=r"^(cpu|mps|cuda(:\d+)?)$")
-    compile: bool = False
+    compile: Compile = False
     threads: int = Field(1, ge=1)
+    ranks: Ranks = Field(default_factory=Ranks, description="processes that train one cell")
+    activation_checkpointing: bool = Field(
+        False, description="blocks keep their input and run again in the backward pass"
+    )
+    deterministic: bool = Field(False, description="only kernels that repeat bit for bit")
 
     @field_validator("measures")
     @classmethod
@@ -99,6 +106,11 @@ class Suite(Frozen):
             raise ValueError(
                 f"micro_batch_size = {self.micro_batch_size} does not divide "
                 f"batch_size = {self.batch_size}: choose a divisor"
+            )
+        if self.ranks.num > self.batch_size:
+            raise ValueError(
+                f"ranks.num = {self.ranks.num} is more than batch_size = {self.batch_size}: every "
+                "rank needs a sequence of each batch"
             )
         step = self.batch_size * self.sequence_length
         for place, part in enumerate(self.parts()):

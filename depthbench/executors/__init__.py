@@ -12,13 +12,23 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Task:
-    """One cell to start, with what it is expected to need."""
+    """One cell to start, with what it is expected to need.
+
+    `ranks` processes train it on one machine, each with `threads` cores and, where `device` is an
+    accelerator, one of these. `memory_bytes` is of all of them.
+    """
 
     folder: Path
     device: str
+    ranks: int
     threads: int
     memory_bytes: int
     seconds: float
+
+    @property
+    def cores(self) -> int:
+        """Cores that all ranks use together."""
+        return self.ranks * self.threads
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,8 @@ class LocalExecutor:
 
     @property
     def slots(self) -> int:
-        threads = max((task.threads for task in self._queue + self.running()), default=1)
-        return self._jobs or max(1, self._cores // threads)
+        cores = max((task.cores for task in self._queue + self.running()), default=1)
+        return self._jobs or max(1, self._cores // cores)
 
     def submit(self, tasks: Sequence[Task]) -> None:
         self._queue.extend(tasks)
@@ -120,7 +120,7 @@ class LocalExecutor:
             return len(running) < self._jobs
         if task.device != "cpu" and task.device in {other.device for other in running}:
             return False
-        return sum(other.threads for other in running) + task.threads <= self._cores
+        return sum(other.cores for other in running) + task.cores <= self._cores
 
     def _start(self, task: Task) -> None:
         environment = os.environ | {

@@ -19,7 +19,7 @@ def tasks(path: Path, *memory: int, threads: int = 1, device: str = "cpu") -> li
     for folder in folders:
         folder.mkdir()
     return [
-        Task(folder, device, threads, size, 1.0)
+        Task(folder, device, 1, threads, size, 1.0)
         for folder, size in zip(folders, memory, strict=True)
     ]
 
