@@ -2,7 +2,8 @@
 
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import residuals
+from depthbench import launch
 from depthbench.config import CellConfig
 from depthbench.conformance.badge import badge
 from depthbench.data.pinned import open_pinned
@@ -19,6 +21,7 @@ from depthbench.executors.local import watch_parent
 from depthbench.folder import SCHEMA, CellFolder, last_training_record, read_metrics, write_json
 from depthbench.ledger import ledger
 from depthbench.measure import StoppedError, check, layer_statistics, measure
+from depthbench.train.ranks import World, joined, spread
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
 
@@ -41,56 +44,106 @@ class _StopRequest:
         return self.asked or not self.parent_alive()
 
 
-def main(path: Path, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> int:
-    """Runs or continues the cell in `path`; returns the exit code (0, 1, or 75 if interrupted)."""
-    stop = _StopRequest(watch_parent())
-    stop.install()
+def main(
+    path: Path, plugins: Sequence[Path] = (), checkpoint_seconds: float = CHECKPOINT_SECONDS
+) -> int:
+    """Runs or continues the cell in `path`; returns the exit code (0, 1, or 75 if interrupted).
+
+    A cell of several ranks starts them, unless `torchrun` has made this process one of them.
+    """
     folder = CellFolder(path)
     config = folder.config()
-    with folder.lock():
-        if folder.finished:
+    parent_alive = watch_parent()
+    if config.ranks.num > 1 and not spread():
+        return _start(folder, config, plugins)
+    stop = _StopRequest(parent_alive)
+    stop.install()
+    with joined(config.device) as world, folder.lock() if world.leads else nullcontext():
+        if world.gathered(folder.finished)[0]:
             return 0
-        started = datetime.now(UTC)
-        try:
-            corpus = open_pinned(config.corpus)
-            check(corpus, config)
-            outcome = train(
-                *(config, folder, corpus, stop, checkpoint_seconds),
-                observe=layer_statistics(folder, corpus, config),
-            )
-            missing = measure(folder, corpus, stop) if outcome.status == "done" else {}
-        except StoppedError:
-            outcome, missing = replace(outcome, status="interrupted", measures=None), {}
-        except Exception as error:
-            expected = isinstance(error, DepthbenchError | DesignError)
-            if not expected:
-                traceback.print_exc()
-            message = str(error) if expected else f"{type(error).__name__}: {error}"
-            print(message)
-            last = last_training_record(folder.metrics_path)
-            step = last["step"] if last else 0
-            result = _result(config, started, "failed", step=step, error=message)
-            write_json(folder.result_path, result)
-            return EXIT_FAILED
-        result = _ended(config, folder, started, outcome, corpus.unigram_entropy)
-        result["not_measured"] = missing
-        write_json(folder.result_path, result)
-        return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
+        code = _run(folder, config, stop, checkpoint_seconds, world)
+    # Whoever started the ranks takes an exit code for a crash, and reads the folder.
+    return 0 if code == EXIT_INTERRUPTED and launch.started_here() else code
+
+
+def _run(
+    folder: CellFolder,
+    config: CellConfig,
+    stop: _StopRequest,
+    checkpoint_seconds: float,
+    world: World,
+) -> int:
+    started = datetime.now(UTC)
+    try:
+        corpus = open_pinned(config.corpus)
+        check(corpus, config)
+        outcome = train(
+            *(config, folder, corpus, stop, checkpoint_seconds),
+            observe=layer_statistics(folder, corpus, config),
+            world=world,
+        )
+        if not world.leads:
+            return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
+        missing = measure(folder, corpus, stop) if outcome.status == "done" else {}
+    except StoppedError:
+        outcome, missing = replace(outcome, status="interrupted", measures=None), {}
+    except Exception as error:
+        expected = isinstance(error, DepthbenchError | DesignError)
+        if not expected:
+            traceback.print_exc()
+        message = str(error) if expected else f"{type(error).__name__}: {error}"
+        print(message)
+        launch.tell(message)
+        if world.leads:
+            _fail(folder, config, started, message)
+        return EXIT_FAILED
+    result = _ended(config, folder, started, outcome, corpus.unigram_entropy, world.num)
+    result["not_measured"] = missing
+    write_json(folder.result_path, result)
+    return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
+
+
+def _start(folder: CellFolder, config: CellConfig, plugins: Sequence[Path]) -> int:
+    started = datetime.now(UTC)
+    if folder.finished:
+        return 0
+    try:
+        launch.start_ranks(folder.path, config.ranks.num, plugins)
+    except launch.RanksStoppedError:
+        pass
+    except launch.RanksError as error:
+        print(error)
+        with folder.lock():
+            _fail(folder, config, started, str(error))
+        return EXIT_FAILED
+    return 0 if folder.finished else EXIT_INTERRUPTED
+
+
+def _fail(folder: CellFolder, config: CellConfig, started: datetime, message: str) -> None:
+    last = last_training_record(folder.metrics_path)
+    result = _result(config, started, "failed", step=last["step"] if last else 0, error=message)
+    write_json(folder.result_path, result)
 
 
 def _ended(
-    config: CellConfig, folder: CellFolder, started: datetime, outcome: Outcome, unigram: float
+    config: CellConfig,
+    folder: CellFolder,
+    started: datetime,
+    outcome: Outcome,
+    unigram: float,
+    ranks: int,
 ) -> dict[str, Any]:
     evaluations = [r for r in read_metrics(folder.metrics_path) if "evaluation" in r]
     history = [[record["tokens"], record["evaluation"]["loss"]] for record in evaluations]
     measures = None
     if outcome.measures:
         measures = {**outcome.measures, "unigram_entropy": unigram, "history": history}
-    result = _result(config, started, outcome.status, step=outcome.step, measures=measures)
+    ending = (outcome.status, outcome.step, measures)
+    result = _result(config, started, *ending, ranks=ranks)
     result["ledger"] = {
         **ledger(config).as_dict(),
         "activation_bytes": outcome.activation_bytes,
-        "device_hours": outcome.seconds / 3600,
+        "device_hours": ranks * outcome.seconds / 3600,
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "tokens_per_second": outcome.tokens_per_second,
         "step_seconds": outcome.step_seconds,
@@ -102,10 +155,11 @@ def _result(
     config: CellConfig,
     started: datetime,
     status: str,
-    *,
-    step: int = 0,
+    step: int,
     measures: dict[str, Any] | None = None,
+    *,
     error: str | None = None,
+    ranks: int | None = None,
 ) -> dict[str, Any]:
     finished = datetime.now(UTC)
     return {
@@ -119,7 +173,7 @@ def _result(
         "not_measured": {},
         "ledger": None,
         "conformance": _badge(config),
-        "environment": environment(config.device, config.threads),
+        "environment": environment(config.device, config.threads, ranks or config.ranks.num),
         "times": {
             "started": started.isoformat(timespec="seconds"),
             "finished": finished.isoformat(timespec="seconds"),

@@ -159,7 +159,7 @@ def cell(
     from depthbench.cell import main as run_cell
 
     load_plugins(plugin)
-    raise typer.Exit(run_cell(folder))
+    raise typer.Exit(run_cell(folder, plugin or ()))
 
 
 @app.command()

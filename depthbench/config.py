@@ -266,6 +266,16 @@ class CellConfig(Frozen):
                 f"ranks.num = {self.ranks.num} is more than batch_size = {self.batch_size}: every "
                 "rank needs a sequence of each batch"
             )
+        if self.compile is True and self.ranks.num > 1:
+            raise ValueError(
+                f"compile = true with ranks.num = {self.ranks.num}: a whole graph hides the blocks "
+                "that ranks share out. Use compile = blocks"
+            )
+        if self.measures.statistics_every and self.ranks.mode == "fsdp":
+            raise ValueError(
+                "measures.statistics_every with ranks.mode = fsdp: one rank alone cannot run a "
+                "sharded model. Use ddp, or leave the statistics out"
+            )
         if isinstance(self.loop, CoreLoop) and self.loop.core(self.shape.layers) < 1:
             raise ValueError(
                 f"prelude = {self.loop.prelude} and coda = {self.loop.coda} leave no block of "

@@ -13,7 +13,7 @@ import torch
 from depthbench import __version__
 
 
-def environment(device: str, threads: int) -> dict[str, str | int | bool | None]:
+def environment(device: str, threads: int, ranks: int) -> dict[str, str | int | bool | None]:
     """Versions, machine and the state of the git checkout, if the package lies in one."""
     commit = _git("rev-parse", "HEAD")
     changes = _git("status", "--porcelain") if commit else None
@@ -27,6 +27,7 @@ def environment(device: str, threads: int) -> dict[str, str | int | bool | None]
         "cpu": _cpu(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "threads": threads,
+        "ranks": ranks,
         "git_commit": commit,
         "git_dirty": None if changes is None else bool(changes),
     }

@@ -13,7 +13,7 @@ from depthbench.errors import InputError
 from depthbench.folder import CellFolder
 from depthbench.model.build import build_model
 from depthbench.model.decoder import LanguageModel
-from depthbench.train.checkpoint import load_weights
+from depthbench.train.weights import load_weights
 from residuals import DesignError
 
 

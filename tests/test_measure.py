@@ -20,6 +20,7 @@ from depthbench.model.decoder import build_decoder
 from depthbench.suite import load_suite
 from depthbench.train import trainer
 from depthbench.train.memory import activation_bytes
+from depthbench.train.parallel import alone
 from tests.kit import cell_document, tiny_corpus
 from tests.residuals.kit import saved_bytes
 
@@ -129,7 +130,9 @@ def test_activations_are_counted_per_sequence(make, design) -> None:
     model = build_decoder(config.shape, 280, config.design, 1e-6, 0)
 
     def counted(num: int) -> int:
-        return activation_bytes(model, config.model_copy(update={"micro_batch_size": num}))
+        return activation_bytes(
+            alone(model, config), config.model_copy(update={"micro_batch_size": num})
+        )
 
     assert counted(3) - counted(2) == counted(2) - counted(1) > 8 * 8 * 4
     tokens = torch.zeros(2, 8, dtype=torch.int64)

@@ -20,6 +20,7 @@ from depthbench.model import attention
 from depthbench.model.decoder import Decoder
 from depthbench.model.rotary import Rotary
 from depthbench.train.memory import activation_bytes
+from depthbench.train.parallel import alone
 from residuals import State
 
 LENGTH = 48
@@ -97,10 +98,12 @@ def check_flops(subject: Subject, shape: Shape, rounds: int = 1) -> int:
 def memory(subject: Subject) -> str:
     """How many bytes does autograd keep, relative to Pre-LN?"""
     shape = shape_of(8, 64, 4, 4)
-    ours, theirs = (
-        activation_bytes(each.single(shape), each.cell(shape, sequence_length=64))
-        for each in (subject, subject.baseline())
-    )
+
+    def kept(each: Subject) -> int:
+        cell = each.cell(shape, sequence_length=64)
+        return activation_bytes(alone(each.single(shape), cell), cell)
+
+    ours, theirs = kept(subject), kept(subject.baseline())
     return f"{ours / theirs:.2f} × Pre-LN's saved tensors, at 8 blocks of width 64"
 
 

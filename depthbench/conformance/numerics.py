@@ -21,7 +21,7 @@ from depthbench.conformance.tiny import (
     tokens_of,
 )
 from depthbench.model.decoder import Decoder
-from depthbench.train.checkpoint import load_weights, save_weights
+from depthbench.train.weights import load_weights, save_weights
 
 BACKWARD = ("forward", "in-place", "gradients", "determinism")
 

@@ -38,6 +38,11 @@ def watch_parent() -> Callable[[], bool]:
     return lambda: os.getppid() == parent
 
 
+def guarded() -> dict[str, str]:
+    """What a child needs in its environment so that `watch_parent` ends it with this process."""
+    return {_PARENT: str(os.getpid())}
+
+
 @dataclass(frozen=True)
 class _Running:
     task: Task
@@ -128,7 +133,7 @@ class LocalExecutor:
             "MKL_NUM_THREADS": str(task.threads),
             "PYTHONFAULTHANDLER": "1",
             "PYTHONUNBUFFERED": "1",
-            _PARENT: str(os.getpid()),
+            **guarded(),
         }
         started = time.time()
         try:

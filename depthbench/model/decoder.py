@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from depthbench.config import DesignRef, Shape
 from depthbench.designs import lay_out
@@ -58,14 +59,28 @@ class Embedding(Declared):
 
 
 class Block(nn.Module):
-    """One attention and one MLP sublayer, joined by the design."""
+    """One attention and one MLP sublayer, joined by the design.
+
+    With `recompute` autograd keeps only what comes in, and runs the block again in the backward
+    pass (activation checkpointing).
+    """
 
     def __init__(self, shape: Shape, design: Design) -> None:
         super().__init__()
         self.attention = Attention(shape, design.init_gain)
         self.mlp = MLP(shape, design.init_gain)
+        self.recompute = False
 
     def forward(self, k: int, visit: int, design: Design, state: State, seq: Sequence) -> State:
+        if self.recompute and torch.is_grad_enabled():
+            again = (self.after, k, visit, design, state, seq)
+            # No rule draws at random.
+            kept: State = checkpoint(*again, use_reentrant=False, preserve_rng_state=False)
+            return kept
+        return self.after(k, visit, design, state, seq)
+
+    def after(self, k: int, visit: int, design: Design, state: State, seq: Sequence) -> State:
+        """The state after both sublayers."""
         return self.halves(k, visit, design, state, seq)[-1][0]
 
     def halves(

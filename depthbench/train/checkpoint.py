@@ -1,25 +1,38 @@
-"""Checkpoints: safetensors, written aside and renamed, verified by hash when read.
+"""Checkpoints: folders of safetensors, written aside and renamed, verified by hash when read.
 
-A checkpoint holds weights, both moments and what the loop needs to go on. The newest two are kept;
-a damaged one is reported and the one before it used.
+A checkpoint holds weights, both moments and what the loop needs to go on. Every rank writes what it
+holds of them (`torch.distributed.checkpoint`), and any number of ranks can read them. The newest
+two are kept; a damaged one is reported and the one before it used.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
+from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
 from depthbench.errors import CheckpointError
-from depthbench.folder import replacing
+from depthbench.folder import read_json, sync_directory, write_json
+from depthbench.train.ranks import ALONE, World
 
 KEPT = 2
+MOMENTS = ("exp_avg", "exp_avg_sq")
+PROGRESS = "progress.json"
 
 
 @dataclass
@@ -34,115 +47,183 @@ class Progress:
 
 
 def save(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    world: World = ALONE,
 ) -> None:
-    """Writes `step-N.safetensors` and drops all but the newest two.
+    """Writes `step-N/` and drops all but the newest two. All ranks call it together.
 
     Raises `CheckpointError` if it cannot be written; what was there stays.
     """
-    tensors = dict(_tensors(model, optimizer))
-    target = folder / f"step-{progress.step:09d}.safetensors"
-    state = json.dumps(asdict(progress))
-    metadata = {"progress": state, "sha256": _digest(tensors, state)}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as aside:
-            save_file(tensors, aside, metadata)
-    except (OSError, SafetensorError) as error:
-        needed = sum(t.numel() * t.element_size() for t in tensors.values())
-        raise CheckpointError(
-            f"no checkpoint could be written to {folder} ({error}): it needs {needed:,} bytes; "
-            "free some space and start again, the previous checkpoint is whole"
-        ) from error
-    newest = _newest_first(folder)
-    # Later ones were passed over as damaged: they must not take the place of sound ones.
-    later = [path for path in newest if path > target]
-    for old in (*later, *newest[len(later) + KEPT :], *folder.glob(".step-*.aside")):
-        old.unlink(missing_ok=True)
+    target = folder / f"step-{progress.step:09d}"
+    aside = folder / f".{target.name}.aside"
+    tensors = _tensors(model, optimizer, with_moments=progress.step > 0)
+    with _said(folder, tensors, world):
+        if world.leads:
+            _remove(aside)
+            aside.mkdir(parents=True)
+        world.gathered(None)
+        writer = HuggingFaceStorageWriter(str(aside), save_distributed=True)
+        with _alone_in_silence():
+            save_tensors(tensors, storage_writer=writer, no_dist=world.num == 1)
+        hashes: dict[str, str] = {}
+        for own in world.gathered(_hashes(aside, world)):
+            hashes |= own
+        if world.leads:
+            document = {"progress": asdict(progress), "files": hashes}
+            write_json(aside / PROGRESS, document | {"sha256": _digest(document)})
+            sync_directory(aside)
+            _remove(target)  # only a damaged one can be there
+            os.replace(aside, target)
+            sync_directory(folder)
+    if world.leads:
+        newest = _newest_first(folder)
+        # Later ones were passed over as damaged: they must not take the place of sound ones.
+        later = [path for path in newest if path > target]
+        for old in (*later, *newest[len(later) + KEPT :], *folder.glob(".step-*.aside")):
+            _remove(old)
 
 
 def load_newest(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    world: World = ALONE,
 ) -> tuple[Progress, list[str]]:
-    """Restores the newest valid checkpoint; step 0 if there is none.
+    """Restores the newest valid checkpoint; step 0 if there is none. All ranks call it together.
 
     Returns the progress and one warning for every damaged checkpoint passed over.
     """
     warnings: list[str] = []
-    for path in _newest_first(folder):
-        try:
-            return _restore(path, model, optimizer), warnings
-        except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-            warnings.append(f"{path} is damaged ({error}): an earlier checkpoint is used")
+    for path in world.gathered(_newest_first(folder))[0]:
+        faults = [fault for fault in world.gathered(_fault(path, model, world)) if fault]
+        if not faults:
+            return _restore(path, model, optimizer, world), warnings
+        warnings.append(f"{path} is damaged ({faults[0]}): an earlier checkpoint is used")
     return Progress(), warnings
 
 
-def save_weights(path: Path, model: nn.Module) -> None:
-    """The weights alone, as `model.safetensors`."""
-    with replacing(path) as aside:
-        save_file({name: p.detach().contiguous() for name, p in model.named_parameters()}, aside)
-
-
-def load_weights(path: Path, model: nn.Module) -> None:
-    """Fills the model from `save_weights`. Raises `CheckpointError` naming what does not fit."""
+@contextmanager
+def _said(folder: Path, tensors: dict[str, Tensor], world: World) -> Iterator[None]:
+    """What goes wrong while writing, on whichever rank, as one error on each that notices."""
     try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
-    parameters = dict(model.named_parameters())
-    unlike = [
-        name
-        for name in sorted(parameters.keys() | tensors.keys())
-        if name not in parameters
-        or name not in tensors
-        or parameters[name].shape != tensors[name].shape
-    ]
-    if unlike:
-        raise CheckpointError(f"{path} is of another model, it differs in {', '.join(unlike[:5])}")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+        yield
+    except (OSError, CheckpointException) as error:
+        if world.leads:
+            for aside in folder.glob(".step-*.aside"):
+                _remove(aside)
+        needed = sum(t.numel() * t.element_size() for t in tensors.values())
+        raise CheckpointError(
+            f"no checkpoint could be written to {folder} ({_reason(error)}): it needs {needed:,} "
+            f"bytes and {_free(folder)} are free; make room and start again, the previous "
+            "checkpoint is whole"
+        ) from error
+
+
+@contextmanager
+def _alone_in_silence() -> Iterator[None]:
+    """That there is one process only is meant so, and said on every call."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def _reason(error: OSError | CheckpointException) -> str:
+    """The first rank's own words."""
+    if isinstance(error, CheckpointException):
+        return str(next(iter(error.failures.values()))[0])
+    return str(error)
+
+
+def _free(folder: Path) -> str:
+    with suppress(OSError):
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        return f"{shutil.disk_usage(existing).free:,}"
+    return "an unknown number"
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*.safetensors"), reverse=True)
+    return sorted(folder.glob("step-*"), reverse=True)
 
 
-def _tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[tuple[str, Tensor]]:
-    tensors = []
+def _tensors(
+    model: nn.Module, optimizer: torch.optim.Optimizer, with_moments: bool
+) -> dict[str, Tensor]:
+    """What a checkpoint holds, by name; moments that do not exist yet are made, as zeros."""
+    tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
-        tensors.append((f"weight/{name}", parameter.detach().contiguous()))
-        for key, value in optimizer.state[parameter].items():
-            tensors.append((f"{key}/{name}", value.contiguous()))
+        tensors[f"weight/{name}"] = parameter.detach()
+        state = optimizer.state[parameter] if with_moments else {}
+        for key in MOMENTS if with_moments else ():
+            tensors[f"{key}/{name}"] = state.setdefault(key, torch.zeros_like(parameter))
     return tensors
 
 
-def _digest(tensors: Mapping[str, Tensor], progress: str) -> str:
-    sha = hashlib.sha256(progress.encode())
-    for name in sorted(tensors):
-        sha.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        sha.update(tensors[name].cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return sha.hexdigest()
+def _hashes(folder: Path, world: World) -> dict[str, str]:
+    """Of every `num`-th file, this rank's share of the work."""
+    files = sorted(folder.glob("*.safetensors"))[world.rank :: world.num]
+    return {file.name: _sha256(file) for file in files}
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _fault(path: Path, model: nn.Module, world: World) -> str:
+    """What is wrong with the files that this rank looks at, or nothing."""
+    try:
+        document = read_json(path / PROGRESS)
+        if document.pop("sha256", None) != _digest(document):
+            return f"{PROGRESS} does not match its hash"
+        names = sorted(document["files"])[world.rank :: world.num]
+        changed = [n for n in names if _sha256(path / n) != document["files"][n]]
+        if changed:
+            return f"{changed[0]} does not match its hash"
+        Progress(**document["progress"])
+        return _misfit(path, model)
+    except (OSError, CheckpointError, ValueError, TypeError, KeyError) as error:
+        return str(error)
+    except Exception as error:  # safetensors and the reader have errors of their own
+        return f"{type(error).__name__}: {error}"
+
+
+def _misfit(path: Path, model: nn.Module) -> str:
+    """What the checkpoint has not, or in another shape, or nothing."""
+    kept = HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
+    for name, parameter in model.named_parameters():
+        found = kept.get(f"weight/{name}")
+        if found is None or found.size != parameter.shape:  # type: ignore[union-attr]
+            return f"{name} has another shape" if found else f"{name} is not in it"
+    return ""
 
 
 @torch.no_grad()
-def _restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    with safe_open(path, "pt") as file:
-        metadata: dict[str, Any] = file.metadata()
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if _digest(tensors, metadata["progress"]) != metadata["sha256"]:
-        raise ValueError("its contents do not match its hash")
-    progress = Progress(**json.loads(metadata["progress"]))
-    # All is looked up before anything is changed. There are no moments before the first step.
-    moments = ("step", "exp_avg", "exp_avg_sq") if progress.step else ()
-    found = []
-    for name, parameter in model.named_parameters():
-        weight = tensors[f"weight/{name}"]
-        if weight.shape != parameter.shape:
-            raise ValueError(f"{name} has another shape")
-        found.append((parameter, weight, {key: tensors[f"{key}/{name}"] for key in moments}))
-    for parameter, weight, state in found:
-        parameter.copy_(weight)
-        if state:
-            optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+def _restore(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, world: World
+) -> Progress:
+    progress = Progress(**read_json(path / PROGRESS)["progress"])
+    # There are no moments before the first step.
+    tensors = _tensors(model, optimizer, with_moments=progress.step > 0)
+    reader = HuggingFaceStorageReader(str(path))
+    with _alone_in_silence():
+        load_tensors(tensors, storage_reader=reader, no_dist=world.num == 1)
+    if progress.step:
+        for parameter in model.parameters():
+            # One number for all: the optimiser counts every parameter's updates by itself.
+            count = torch.tensor(float(progress.step), device=parameter.device)
+            optimizer.state[parameter]["step"] = count
     return progress
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

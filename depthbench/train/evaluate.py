@@ -6,7 +6,7 @@ be told apart.
 """
 
 from collections.abc import Iterator
-from math import log
+from math import ceil, log
 from typing import Any
 
 import numpy as np
@@ -16,31 +16,37 @@ from numpy.typing import NDArray
 from depthbench.config import CellConfig
 from depthbench.data import Corpus
 from depthbench.errors import InputError
-from depthbench.model.decoder import LanguageModel
+from depthbench.train.parallel import Trainee
+from depthbench.train.ranks import ALONE, World
 
 TOKENS_AT_ONCE = 2048
 
 
-def evaluate(model: LanguageModel, corpus: Corpus, config: CellConfig) -> dict[str, Any]:
-    """`loss`, `bits_per_byte`, both by source, `tokens`, `bytes`."""
-    nats, tokens, size = {}, {}, {}
-    device, precision = torch.device(config.device), config.precision
-    for source, windows in windows_by_source(corpus, config).items():
-        nats[source] = 0.0
-        for batch in _batches(windows, _windows_at_once(config)):
-            ids = torch.from_numpy(batch.astype(np.int64)).to(device)
-            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-                nll = model.token_nll(ids[:, :-1], ids[:, 1:])
-            nats[source] += nll.sum(dtype=torch.float64).item()
-        tokens[source] = windows[:, 1:].size
-        size[source] = int(corpus.token_bytes[windows[:, 1:]].sum(dtype=np.int64))
+def evaluate(
+    trainee: Trainee, corpus: Corpus, config: CellConfig, world: World = ALONE
+) -> dict[str, Any]:
+    """`loss`, `bits_per_byte`, both by source, `tokens`, `bytes`; the same on every rank."""
+    windows = windows_by_source(corpus, config)
+    size = _windows_at_once(config)
+    batches = [(source, b) for source, all_ in windows.items() for b in _batches(all_, size)]
+    own = dict.fromkeys(windows, 0.0)
+    for turn in range(ceil(len(batches) / world.num)):
+        place = turn * world.num + world.rank
+        # Ranks call a sharded model equally often: who has no batch left runs one and forgets it.
+        source, batch = batches[place % len(batches)]
+        nll = trainee.token_nll(torch.from_numpy(batch.astype(np.int64)).to(trainee.device))
+        if place < len(batches):
+            own[source] += nll.sum(dtype=torch.float64).item()
+    nats = dict(zip(own, world.sums(*own.values()), strict=True))
+    tokens = {source: all_[:, 1:].size for source, all_ in windows.items()}
+    size_of = {s: int(corpus.token_bytes[w[:, 1:]].sum(dtype=np.int64)) for s, w in windows.items()}
     return {
         "loss": sum(nats.values()) / sum(tokens.values()),
-        "bits_per_byte": sum(nats.values()) / log(2) / sum(size.values()),
+        "bits_per_byte": sum(nats.values()) / log(2) / sum(size_of.values()),
         "loss_by_source": {s: nats[s] / tokens[s] for s in nats},
-        "bits_per_byte_by_source": {s: nats[s] / log(2) / size[s] for s in nats},
+        "bits_per_byte_by_source": {s: nats[s] / log(2) / size_of[s] for s in nats},
         "tokens": sum(tokens.values()),
-        "bytes": sum(size.values()),
+        "bytes": sum(size_of.values()),
     }
 
 

@@ -4,17 +4,18 @@ import torch
 from torch import Tensor
 
 from depthbench.config import CellConfig
-from depthbench.model.decoder import LanguageModel
+from depthbench.train.parallel import Trainee
 
 
-def activation_bytes(model: LanguageModel, config: CellConfig) -> int:
+def activation_bytes(trainee: Trainee, config: CellConfig) -> int:
     """Bytes that autograd keeps from the forward pass of one micro-batch for its backward.
 
-    Each storage counts once; the model's own parameters do not.
+    Each storage counts once; the model's own parameters do not. The model has to be whole: what is
+    gathered of a sharded one cannot be told from activations.
     """
     size = (config.micro_batch_size, config.sequence_length)
-    ids_BT = torch.zeros(size, dtype=torch.int64, device=config.device)
-    parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    ids_BT = torch.zeros(size, dtype=torch.int64, device=trainee.device)
+    parameters = {p.untyped_storage().data_ptr() for p in trainee.model.parameters()}
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -23,10 +24,7 @@ def activation_bytes(model: LanguageModel, config: CellConfig) -> int:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    bf16 = config.precision == "bf16"
-    with (
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-        torch.autocast(ids_BT.device.type, torch.bfloat16, enabled=bf16),
-    ):
-        model.summed_nll(ids_BT, ids_BT)
+    keeping = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with keeping, trainee.autocast():
+        trainee.objective(ids_BT, ids_BT)
     return sum(kept.values())

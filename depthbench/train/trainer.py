@@ -7,17 +7,19 @@ same machine.
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from math import isfinite, log
+from math import ceil, isfinite, log
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from depthbench.config import CellConfig, Measures
 from depthbench.data import Corpus, batch
 from depthbench.environment import peak_memory_bytes
 from depthbench.folder import CellFolder, Metrics, truncate_metrics
-from depthbench.model.build import build_model
 from depthbench.model.decoder import LanguageModel
 from depthbench.train import checkpoint
 from depthbench.train.checkpoint import Progress
@@ -30,6 +32,9 @@ from depthbench.train.optimizer import (
     learning_rate,
     set_learning_rate,
 )
+from depthbench.train.parallel import Trainee, trainee
+from depthbench.train.ranks import ALONE, World
+from depthbench.train.weights import save_weights
 
 RECORDS = 100
 CHECKPOINT_SECONDS = 60.0
@@ -62,39 +67,46 @@ def train(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     say: Callable[[str], None] = print,
     observe: Callable[[int, LanguageModel], None] = lambda step, model: None,
+    world: World = ALONE,
 ) -> Outcome:
     """Trains the cell from its newest checkpoint; `stop` is asked between steps.
 
-    `observe` sees the model after every step, and may not change it.
+    `observe` sees the model after every step, and may not change it. With several ranks each calls
+    this; the first writes the folder, and all return the same.
 
     Raises `DesignError` at the start if a parameter has no rule, is not in the optimiser exactly
     once, or gets no gradient; `CheckpointError` if a checkpoint cannot be written.
     """
     torch.set_num_threads(config.threads)
-    model = build_model(config)
+    subject = trainee(config, world)
+    model = subject.model
     windows_by_source(corpus, config)  # too short a stream shows now, not after the last step
     optimizer = build_optimizer(model, config.optimizer)
     assert_each_once(model, optimizer)
-    progress, warnings = checkpoint.load_newest(folder.checkpoints_path, model, optimizer)
-    for warning in warnings:
-        say(warning)
-    truncate_metrics(folder.metrics_path, progress.step)
-    if config.compile:
-        model.compile(dynamic=False)
+    state = (model, optimizer)
+    progress, warnings = checkpoint.load_newest(folder.checkpoints_path, *state, world)
+    if world.leads:
+        for warning in warnings:
+            say(warning)
+        truncate_metrics(folder.metrics_path, progress.step)
     measures = None
     diverged = False
     last_saved = segment_start = time.monotonic()
-    elapsed_before = progress.elapsed
-    with Metrics(folder.metrics_path) as metrics:
+    elapsed_before, begun_at = progress.elapsed, progress.step
+    with Metrics(folder.metrics_path) if world.leads else nullcontext() as metrics:
         while progress.step < config.steps and not diverged:
-            if stop():
+            due = time.monotonic() - last_saved >= checkpoint_seconds
+            stopping, saving = world.any(stop(), due and progress.step > begun_at)
+            if stopping or saving:
                 progress.elapsed = elapsed_before + time.monotonic() - segment_start
-                checkpoint.save(folder.checkpoints_path, model, optimizer, progress)
-                return _outcome("interrupted", config, progress, None)
+                checkpoint.save(folder.checkpoints_path, *state, progress, world)
+                last_saved = time.monotonic()
+            if stopping:
+                return _outcome("interrupted", config, progress, None, world)
             started = time.monotonic()
             rate = learning_rate(progress.step, config.steps, config.optimizer)
             set_learning_rate(optimizer, rate)
-            loss, grad_norm = _step(model, optimizer, corpus, config, progress.step)
+            loss, grad_norm = _step(subject, optimizer, corpus, config, progress.step, world)
             diverged = _has_diverged(loss, grad_norm, progress.step, config)
             progress.step += 1
             now = time.monotonic()
@@ -103,62 +115,77 @@ def train(
             if not diverged:
                 progress.pending_losses.append(loss)
             if progress.pending_losses and (diverged or _due(progress.step, config, RECORDS)):
-                metrics.append(_record(config, progress, rate, grad_norm))
+                if metrics:
+                    metrics.append(_record(config, progress, rate, grad_norm))
                 progress.recent_losses = (progress.recent_losses + progress.pending_losses)[
                     -max(1, config.steps // 10) :
                 ]
                 progress.pending_losses = []
-            observe(progress.step, model)
+            if world.leads:
+                observe(progress.step, model)
             if not diverged and _due(progress.step, config, config.evaluation.points):
-                measures = evaluate(model, corpus, config)
+                measures = evaluate(subject, corpus, config, world)
                 if not isfinite(measures["loss"]):
                     diverged, measures = True, None
-                else:
+                elif metrics:
                     tokens = progress.step * config.tokens_per_step
                     record = {"step": progress.step, "tokens": tokens, "evaluation": measures}
                     metrics.append(record)
-            if time.monotonic() - last_saved >= checkpoint_seconds and not diverged:
-                checkpoint.save(folder.checkpoints_path, model, optimizer, progress)
-                last_saved = time.monotonic()
     if diverged:
-        return _outcome("diverged", config, progress, None)
+        return _outcome("diverged", config, progress, None, world)
     if config.measures != Measures():
         # Whoever is stopped while measuring need not train the last stretch again.
-        checkpoint.save(folder.checkpoints_path, model, optimizer, progress)
-    checkpoint.save_weights(folder.model_path, model)
-    outcome = _outcome("done", config, progress, measures or evaluate(model, corpus, config))
-    return replace(outcome, activation_bytes=activation_bytes(model, config))
+        checkpoint.save(folder.checkpoints_path, *state, progress, world)
+    save_weights(folder.model_path, model, world)
+    measures = measures or evaluate(subject, corpus, config, world)
+    outcome = _outcome("done", config, progress, measures, world)
+    kept = activation_bytes(subject, config) if subject.whole else None
+    return replace(outcome, activation_bytes=kept)
 
 
 def _step(
-    model: LanguageModel,
+    subject: Trainee,
     optimizer: torch.optim.Optimizer,
     corpus: Corpus,
     config: CellConfig,
     step: int,
+    world: World,
 ) -> tuple[float, float]:
     """Forward, backward and update; mean loss (nats per token) and gradient norm before clipping.
 
-    Each micro-batch adds its sum over tokens divided by the whole batch's count, so that its size
-    does not matter.
+    Each micro-batch adds its sum over tokens divided by the whole batch's count, so that neither
+    its size nor the number of ranks matters.
     """
     tokens = batch(corpus, config.seed, step, config.batch_size, config.sequence_length)
-    ids = torch.from_numpy(tokens).to(config.device)
-    device_type = torch.device(config.device).type
-    loss = 0.0
+    parts = micro_batches(torch.from_numpy(tokens), config.micro_batch_size, world)
+    loss = torch.zeros((), dtype=torch.float64, device=subject.device)
     optimizer.zero_grad()
-    for micro in ids.split(config.micro_batch_size):
-        with torch.autocast(device_type, torch.bfloat16, enabled=config.precision == "bf16"):
-            total = model.summed_nll(micro[:, :-1], micro[:, 1:])
-        mean = total / config.tokens_per_step
-        mean.backward()
-        loss += mean.item()
+    for place, (micro, weight) in enumerate(parts, 1):
+        with subject.averaging(last=place == len(parts)):
+            total = subject.summed_nll(micro.to(subject.device))
+            mean = total * weight / config.tokens_per_step
+            # Ranks average their gradients, and those of a sum are wanted.
+            (mean * world.num).backward()
+        loss += mean.detach()
     if step == 0:
-        assert_each_has_gradient(model)
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.clip).item()
-    if isfinite(loss) and isfinite(norm):
+        assert_each_has_gradient(subject.model)
+    norm = torch.nn.utils.clip_grad_norm_(subject.model.parameters(), config.optimizer.clip)
+    grad_norm = (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+    mean_loss = world.sums(loss.item())[0]
+    if isfinite(mean_loss) and isfinite(grad_norm):
         optimizer.step()
-    return loss, norm
+    return mean_loss, grad_norm
+
+
+def micro_batches(ids_BT: Tensor, size: int, world: World) -> list[tuple[Tensor, float]]:
+    """This rank's share of a batch, at most `size` sequences at a time, each with its weight.
+
+    Every rank has the same number of them, for what is sharded is gathered by all at once: who has
+    fewer sequences ends with one of weight zero.
+    """
+    num = ceil(ceil(len(ids_BT) / world.num) / size)
+    own = [part for part in ids_BT.tensor_split(world.num)[world.rank].split(size) if len(part)]
+    return [(part, 1.0) for part in own] + [(ids_BT[:1], 0.0)] * (num - len(own))
 
 
 def _has_diverged(loss: float, grad_norm: float, step: int, config: CellConfig) -> bool:
@@ -194,6 +221,7 @@ def _outcome(
     config: CellConfig,
     progress: Progress,
     measures: dict[str, Any] | None,
+    world: World,
 ) -> Outcome:
     if measures is not None:
         measures = {
@@ -208,5 +236,5 @@ def _outcome(
         config.tokens_per_step / seconds if seconds else None,
         seconds,
         progress.elapsed,
-        peak_memory_bytes(config.device),
+        int(world.largest(peak_memory_bytes(world.device(config.device)))),
     )

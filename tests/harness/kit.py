@@ -9,7 +9,7 @@ from depthbench.config import CellConfig
 from depthbench.data import Corpus
 from depthbench.folder import CellFolder, write_json
 from depthbench.model.build import build_model
-from depthbench.train.checkpoint import save_weights
+from depthbench.train.weights import save_weights
 from tests.kit import cell_document, tiny_corpus
 
 LENGTH = 24

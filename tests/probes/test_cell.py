@@ -18,6 +18,7 @@ from depthbench.folder import CellFolder
 from depthbench.model.decoder import build_decoder
 from depthbench.probes.run import probe_windows
 from depthbench.train.evaluate import evaluate
+from depthbench.train.parallel import alone
 from depthbench.trained import TrainedCell, open_trained
 from tests.residuals.kit import perturb
 
@@ -110,7 +111,7 @@ def test_a_trained_cell_is_probed_on_the_weights_it_ended_with(
     assert json.loads(files(folder)["pruning.json"])["sample"]["windows"] == 2
     trained = open_trained(folder.path)
     documents = probes.probe_cell(trained, ["lens"], windows=8)  # all that evaluation sees
-    loss = evaluate(trained.model, corpus, trained.config)["loss"]
+    loss = evaluate(alone(trained.model, trained.config), corpus, trained.config)["loss"]
     assert documents["lens"]["values"]["cross_entropy"][-1] == pytest.approx(loss, rel=1e-6)
 
 

@@ -3,20 +3,26 @@
 import ast
 import errno
 import random
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from traceback import StackSummary
+from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 
 import depthbench
 from depthbench.config import DesignRef, Optimizer, Shape
 from depthbench.errors import CheckpointError
 from depthbench.model.decoder import Decoder, build_decoder
 from depthbench.train import checkpoint
-from depthbench.train.checkpoint import Progress, load_newest, load_weights, save, save_weights
+from depthbench.train.checkpoint import PROGRESS, Progress, load_newest, save
 from depthbench.train.optimizer import build_optimizer
 from depthbench.train.trainer import train
+from depthbench.train.weights import load_weights, save_weights
 
 SHAPE = Shape(layers=1, d_model=4, ffn=4, heads=1)
 Pair = tuple[Decoder, torch.optim.AdamW]
@@ -62,8 +68,18 @@ def written(folder: Path, *steps: int) -> dict[int, Path]:
         advance(run, step - 1)
         if step in steps:
             save(folder, *run, Progress(step=step, elapsed=float(step)))
-            paths[step] = folder / f"step-{step:09d}.safetensors"
+            paths[step] = folder / f"step-{step:09d}"
     return paths
+
+
+def tensors_of(checkpoint: Path) -> Path:
+    """The one file in which a single rank keeps them."""
+    (file,) = checkpoint.glob("*.safetensors")
+    return file
+
+
+def progress_of(checkpoint: Path) -> Path:
+    return checkpoint / PROGRESS
 
 
 def test_everything_comes_back_and_the_next_update_is_the_same(tmp_path) -> None:
@@ -118,13 +134,14 @@ def flip(path: Path, position: int, bits: int = 0xFF) -> None:
     path.write_bytes(whole)
 
 
-DAMAGES = [cut_short, emptied, zeroed, flipped]
+DAMAGES = [cut_short, emptied, zeroed, flipped, Path.unlink]
 
 
+@pytest.mark.parametrize("of", [tensors_of, progress_of])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_newest_is_named_and_the_one_before_used(damage, tmp_path) -> None:
+def test_a_damaged_newest_is_named_and_the_one_before_used(damage, of, tmp_path) -> None:
     paths = written(tmp_path, 4, 6)
-    damage(paths[6])
+    damage(of(paths[6]))
     run = pair(seed=9, steps=2)
     progress, warnings = load_newest(tmp_path, *run)
     assert progress == Progress(step=4, elapsed=4.0)
@@ -137,7 +154,7 @@ def test_a_damaged_newest_is_named_and_the_one_before_used(damage, tmp_path) -> 
 def test_with_both_damaged_the_run_starts_again(damage, tmp_path) -> None:
     paths = written(tmp_path, 4, 6)
     for path in paths.values():
-        damage(path)
+        damage(tensors_of(path))
     run = pair()
     progress, warnings = load_newest(tmp_path, *run)
     assert progress == Progress()
@@ -148,21 +165,24 @@ def test_with_both_damaged_the_run_starts_again(damage, tmp_path) -> None:
 def test_no_changed_byte_is_taken_for_sound(tmp_path) -> None:
     """Header, progress, hash and tensors: what loads is what was saved, or the one before."""
     paths = written(tmp_path, 1, 2)
-    whole = paths[2].read_bytes()
+    tensors, progress_file = tensors_of(paths[2]), progress_of(paths[2])
+    whole, text = tensors.read_bytes(), progress_file.read_bytes()
     header = 8 + int.from_bytes(whole[:8], "little")
     before, after = pair(steps=1), pair(steps=2)
-    progress_at = whole.index(b'{\\"step\\": 2') + len(b'{\\"step\\": ')
+    step_at = text.index(b'"step": 2') + len(b'"step": ')
     draw = random.Random(0)
     # Single bits anywhere, and the digit of the step turned into another digit.
-    changes = [(draw.randrange(header), 1 << draw.randrange(8)) for _ in range(250)]
-    changes += [(draw.randrange(len(whole)), 1 << draw.randrange(8)) for _ in range(50)]
-    changes += [(progress_at, 0b1), (progress_at, 0b1000)]
-    for position, bits in changes:
-        paths[2].write_bytes(whole)
-        flip(paths[2], position, bits)
+    changes = [(tensors, draw.randrange(header), 1 << draw.randrange(8)) for _ in range(80)]
+    changes += [(tensors, draw.randrange(len(whole)), 1 << draw.randrange(8)) for _ in range(50)]
+    changes += [(progress_file, at, 1 << draw.randrange(8)) for at in range(0, len(text), 3)]
+    changes += [(progress_file, step_at, 0b1), (progress_file, step_at, 0b1000)]
+    for file, position, bits in changes:
+        tensors.write_bytes(whole)
+        progress_file.write_bytes(text)
+        flip(file, position, bits)
         run = pair()
         progress, warnings = load_newest(tmp_path, *run)
-        where = f"byte {position} of {len(whole)} ({whole[max(0, position - 9) : position + 9]!r})"
+        where = f"byte {position} of {file.name}"
         assert (progress.step, len(warnings)) in {(1, 1), (2, 0)}, where
         assert_equal(run, before if progress.step == 1 else after)
         assert progress.elapsed == progress.step, where
@@ -183,7 +203,7 @@ def test_a_checkpoint_of_another_model_leaves_no_trace(tmp_path) -> None:
 def test_after_a_new_start_the_new_checkpoints_stay(damage, tmp_path) -> None:
     """Damaged ones of later steps must not push them out."""
     for path in written(tmp_path, 8, 9).values():
-        damage(path)
+        damage(tensors_of(path))
     run = pair()
     load_newest(tmp_path, *run)
     advance(run, 0)
@@ -196,30 +216,33 @@ def test_after_a_new_start_the_new_checkpoints_stay(damage, tmp_path) -> None:
 def test_a_damaged_one_does_not_take_a_place(tmp_path) -> None:
     """After falling back from 9 to 8, the checkpoints of 10 and before are both sound."""
     paths = written(tmp_path, 5, 9)
-    flipped(paths[9])
+    flipped(tensors_of(paths[9]))
     run = pair()
     load_newest(tmp_path, *run)
     for step in (6, 7):
         advance(run, step - 1)
         save(tmp_path, *run, Progress(step=step))
-    flipped(tmp_path / "step-000000007.safetensors")
+    flipped(tensors_of(tmp_path / "step-000000007"))
     assert load_newest(tmp_path, *pair())[0].step == 6
 
 
-def no_space(tensors: object, path: Path, metadata: object = None) -> None:
-    Path(path).write_bytes(b"half a header")
-    raise OSError(errno.ENOSPC, "No space left on device")
+def no_space(tensors: object, *, storage_writer: Any, no_dist: bool) -> None:
+    """As the writer fails: the error of each rank, wrapped."""
+    (Path(storage_writer.path) / "shard.safetensors").write_bytes(b"half a header")
+    error = OSError(errno.ENOSPC, "No space left on device")
+    raise CheckpointException("write", {0: (error, StackSummary())})
 
 
 def test_on_a_full_disk_the_previous_stays_and_the_message_counts(tmp_path, monkeypatch) -> None:
     paths = written(tmp_path, 4, 6)
     run = pair(steps=7)
-    monkeypatch.setattr(checkpoint, "save_file", no_space)
+    monkeypatch.setattr(checkpoint, "save_tensors", no_space)
     with pytest.raises(CheckpointError, match=r"No space left on device") as error:
         save(tmp_path, *run, Progress(step=7))
-    # Three fp32 numbers a parameter and one step count a tensor.
-    numbers = sum(3 * p.numel() + 1 for p in run[0].parameters())
-    assert f"{4 * numbers:,} bytes" in str(error.value)
+    numbers = sum(3 * p.numel() for p in run[0].parameters())  # in fp32
+    assert f"it needs {4 * numbers:,} bytes and " in str(error.value)
+    free = int(re.search(r"([\d,]+) are free", str(error.value))[1].replace(",", ""))
+    assert free == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.2)
     assert sorted(tmp_path.iterdir()) == [paths[4], paths[6]]
     assert load_newest(tmp_path, *pair())[0].step == 6
 
@@ -233,8 +256,9 @@ def test_a_folder_that_cannot_be_made_is_a_checkpoint_error(tmp_path) -> None:
 def test_a_crash_while_writing_leaves_the_previous_and_no_litter(tmp_path, monkeypatch) -> None:
     """The process is gone before the rename; what it left is used nowhere and cleared later."""
     paths = written(tmp_path, 4, 6)
-    half = tmp_path / ".step-000000007.safetensors.aside"
-    half.write_bytes(paths[6].read_bytes()[:-3])
+    half = tmp_path / ".step-000000007.aside"
+    shutil.copytree(paths[6], half)
+    cut_short(tensors_of(half))
     run = pair()
     progress, warnings = load_newest(tmp_path, *run)
     assert (progress.step, warnings) == (6, [])
@@ -242,8 +266,8 @@ def test_a_crash_while_writing_leaves_the_previous_and_no_litter(tmp_path, monke
     advance(run, 7)
     save(tmp_path, *run, Progress(step=8))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "step-000000006.safetensors",
-        "step-000000008.safetensors",
+        "step-000000006",
+        "step-000000008",
     ]
 
 
@@ -255,9 +279,10 @@ def test_a_cell_on_a_full_disk_keeps_its_checkpoint_and_goes_on_later(
     expected = train(config, whole, corpus, checkpoint_seconds=1e9).measures
     with monkeypatch.context() as full:
         calls = iter(range(99))
-        real = checkpoint.save_file
+        real = checkpoint.save_tensors
         full.setattr(
-            checkpoint, "save_file", lambda *a: (no_space if next(calls) >= 5 else real)(*a)
+            *(checkpoint, "save_tensors"),
+            lambda *a, **k: (no_space if next(calls) >= 5 else real)(*a, **k),
         )
         with pytest.raises(CheckpointError):
             train(config, folder, corpus, checkpoint_seconds=0)
@@ -277,8 +302,8 @@ def test_a_cell_says_which_checkpoint_is_damaged_and_ends_the_same(
     expected = train(config, whole, corpus, checkpoint_seconds=1e9).measures
     asked = iter(range(99))
     train(config, folder, corpus, lambda: next(asked) == 7, checkpoint_seconds=0)
-    newest = folder.checkpoints_path / "step-000000007.safetensors"
-    damage(newest)
+    newest = folder.checkpoints_path / "step-000000007"
+    damage(tensors_of(newest))
     said: list[str] = []
     outcome = train(config, folder, corpus, checkpoint_seconds=0, say=said.append)
     assert len(said) == 1

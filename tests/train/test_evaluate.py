@@ -14,6 +14,7 @@ from depthbench.errors import InputError
 from depthbench.model.decoder import Decoder, build_decoder
 from depthbench.train import evaluate as module
 from depthbench.train.evaluate import evaluate, windows_by_source
+from depthbench.train.parallel import alone
 
 VOCAB = 300
 
@@ -50,7 +51,7 @@ def naive(model: Decoder, stream: np.ndarray, num: int, length: int) -> torch.Te
 def test_loss_and_bits_per_byte_are_those_of_naive_cross_entropy(
     model, two_sources, config
 ) -> None:
-    measures = evaluate(model, two_sources, config)
+    measures = evaluate(alone(model, config), two_sources, config)
     # 240 tokens are 30 windows of 8, by length 304 : 101.
     num = {"prose": round(30 * 304 / 405), "code": round(30 * 101 / 405)}
     assert num == {"prose": 23, "code": 7}
@@ -76,12 +77,13 @@ def test_a_model_that_knows_nothing_scores_ln_v(model, two_sources, config) -> N
     with torch.no_grad():
         model.head.weight.zero_()
     for precision, rel in (("fp32", 1e-7), ("bf16", 1e-7)):
-        measures = evaluate(model, two_sources, config.model_copy(update={"precision": precision}))
+        cell = config.model_copy(update={"precision": precision})
+        measures = evaluate(alone(model, cell), two_sources, cell)
         assert measures["loss"] == pytest.approx(log(VOCAB), rel=rel)
         bits = log(VOCAB) / log(2) * 240 / measures["bytes"]
         assert measures["bits_per_byte"] == pytest.approx(bits, rel=rel)
         assert set(measures["loss_by_source"]) == {"prose", "code"}
-    exact = evaluate(model.double(), two_sources, config)
+    exact = evaluate(alone(model.double(), config), two_sources, config)
     assert exact["loss"] == pytest.approx(log(VOCAB), rel=1e-14)
 
 
@@ -112,10 +114,10 @@ def test_at_least_one_window_a_source_and_at_most_all(
 def test_the_number_of_windows_at_once_does_not_matter(
     at_once, model, two_sources, config, monkeypatch
 ) -> None:
-    expected = evaluate(model, two_sources, config)
+    expected = evaluate(alone(model, config), two_sources, config)
     monkeypatch.setattr(module, "TOKENS_AT_ONCE", 1)
     config = config.model_copy(update={"micro_batch_size": at_once})
-    found = evaluate(model, two_sources, config)
+    found = evaluate(alone(model, config), two_sources, config)
     assert (found["tokens"], found["bytes"]) == (expected["tokens"], expected["bytes"])
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
     assert found["loss_by_source"] == pytest.approx(expected["loss_by_source"], rel=1e-6)
@@ -134,16 +136,20 @@ def test_no_more_windows_at_once_than_in_a_micro_batch(
         return torch.zeros(targets.shape)
 
     monkeypatch.setattr(model, "token_nll", recording)
-    evaluate(model, two_sources, config.model_copy(update={"micro_batch_size": micro}))
+    evaluate(
+        alone(model, config), two_sources, config.model_copy(update={"micro_batch_size": micro})
+    )
     assert max(sizes) <= micro
     assert sum(sizes) == 30
 
 
 def test_a_targets_likelihood_is_its_own(model, two_sources, config) -> None:
     """A token in a later window, or after the target, changes nothing before it."""
-    before = evaluate(model, replace(two_sources, validation=_first(two_sources, 17)), config)
+    before = evaluate(
+        alone(model, config), replace(two_sources, validation=_first(two_sources, 17)), config
+    )
     changed = {s: np.append(v[:17], (v[17:25] + 1) % VOCAB) for s, v in _all(two_sources)}
-    after = evaluate(model, replace(two_sources, validation=changed), config)
+    after = evaluate(alone(model, config), replace(two_sources, validation=changed), config)
     for source in before["loss_by_source"]:
         nll = after["loss_by_source"][source] * 24 - before["loss_by_source"][source] * 16
         last = naive(model, changed[source], 3, 8)[16:].sum().item()
@@ -161,7 +167,7 @@ def _first(corpus: Corpus, count: int) -> dict[str, np.ndarray]:
 def test_evaluation_changes_nothing(model, two_sources, config) -> None:
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     state = torch.get_rng_state()
-    evaluate(model, two_sources, config)
+    evaluate(alone(model, config), two_sources, config)
     assert torch.equal(torch.get_rng_state(), state)
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name])

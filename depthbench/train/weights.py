@@ -1,0 +1,48 @@
+"""The final weights of a cell, as one safetensors file."""
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from depthbench.errors import CheckpointError
+from depthbench.folder import replacing
+from depthbench.train.ranks import ALONE, World
+
+
+def save_weights(path: Path, model: nn.Module, world: World = ALONE) -> None:
+    """The weights alone, whole, on the CPU. All ranks call it together, and the first writes."""
+    whole: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        values = parameter.detach()
+        if isinstance(values, DTensor):
+            values = values.full_tensor()
+        if world.leads:
+            whole[name] = values.cpu().contiguous()
+    if world.leads:
+        with replacing(path) as aside:
+            save_file(whole, aside)
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Fills the model from `save_weights`. Raises `CheckpointError` naming what does not fit."""
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    parameters = dict(model.named_parameters())
+    unlike = [
+        name
+        for name in sorted(parameters.keys() | tensors.keys())
+        if name not in parameters
+        or name not in tensors
+        or parameters[name].shape != tensors[name].shape
+    ]
+    if unlike:
+        raise CheckpointError(f"{path} is of another model, it differs in {', '.join(unlike[:5])}")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
