@@ -1,18 +1,21 @@
-"""What a cell costs, by formula: parameters, FLOPs, cache, memory (protocol: efficiency ledger).
+"""What a cell costs, by formula: parameters, FLOPs, cache (protocol: efficiency ledger).
 
 Multiply and add count as two. Attention counts its causal half.
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
-from depthbench.config import CellConfig, CoreLoop, Shape
+import residuals
+from depthbench.config import CellConfig, CoreLoop, DesignRef, Loop, Shape
 from depthbench.designs import lay_out_parts
 from depthbench.shapes import backbone_parameters, block_parameters
 from residuals import Design
 
 PREFILL_TOKENS = 4096
 KV_BYTES = 2  # bf16
-PROCESS_BYTES = 400 * 2**20  # an idle process with torch loaded
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,23 @@ class Part:
         return (2 * self.matrices + attention) * rounds + routing.matmul + routing.mixing
 
 
-def parts(config: CellConfig) -> list[Part]:
+def parts(config: CellConfig) -> Sequence[Part]:
     """What the stack of a cell consists of."""
-    shape, loop = config.shape, config.loop
+    design = config.design
+    # A plugin that is loaded again is another class of the same name.
+    known = residuals.get(f"{design.name}@{design.version}")
+    options = json.dumps(design.options, sort_keys=True)
+    return _parts(known, options, config.shape, config.norm_eps, config.loop)
+
+
+@lru_cache(maxsize=256)
+def _parts(
+    known: type[Design], options: str, shape: Shape, norm_eps: float, loop: Loop | None
+) -> tuple[Part, ...]:
+    ref = DesignRef(name=known.name, version=known.version, options=json.loads(options))
     d, block = shape.d_model, block_parameters(shape)
     found = []
-    for name, design in lay_out_parts(config.design, shape, config.norm_eps, loop).items():
+    for name, design in lay_out_parts(ref, shape, norm_eps, loop).items():
         num = design.stack.num_blocks
         matrices, others, forward, backward = num * (block - 2 * d), num * 2 * d, 1, 1
         shared = design.stack.num_rounds > 1
@@ -85,7 +99,7 @@ def parts(config: CellConfig) -> list[Part]:
             matrices += 2 * d * d if loop.injection == "linear" else 0
             others += d  # the norm after each loop
         found.append(Part(design, num, matrices, others, forward, backward, shared))
-    return found
+    return tuple(found)
 
 
 def forward_flops_per_token(shape: Shape, vocab_size: int, length: int, design: Design) -> int:
@@ -104,7 +118,7 @@ def _whole(shape: Shape, design: Design) -> Part:
     return Part(design, shape.layers, backbone_parameters(shape) - gains, gains, 1, 1)
 
 
-def _prefill(stack: list[Part], d_model: int, length: int) -> int:
+def _prefill(stack: Sequence[Part], d_model: int, length: int) -> int:
     # The published count takes every parameter of a block, its gains too.
     per_token = sum(
         part.forward
@@ -158,24 +172,3 @@ def ledger(config: CellConfig) -> Ledger:
         ),
         total_flops=(forward + backward) * config.tokens,
     )
-
-
-def memory_bytes(config: CellConfig, parameters: int) -> int:
-    """Estimated peak of the cell's process, on the generous side: it decides how many run at once.
-
-    Weights, gradients, two moments and one copy in fp32; activations of one micro-batch as a
-    plain block keeps them, doubled for what routing keeps.
-    """
-    s, length, stack = config.shape, config.sequence_length, parts(config)
-    # A design's own attention has no kernel that recomputes its probabilities.
-    own = type(stack[0].design).attend is not Design.attend
-    kept = 2 * s.heads * (length if own else min(length, 512))
-    blocks = sum(p.num_blocks * p.backward * p.design.stack.num_rounds for p in stack)
-    per_token = blocks * (24 * s.d_model + 5 * s.ffn + kept)
-    activations = 2 * 4 * config.micro_batch_size * length * per_token
-    return PROCESS_BYTES + 20 * parameters + activations
-
-
-def disk_bytes(parameters: int) -> int:
-    """Two checkpoints of weights and moments, one being written, final weights, and logs."""
-    return 3 * 12 * parameters + 4 * parameters + 2**20

@@ -105,11 +105,16 @@ def cells(planned: Sequence["PlannedCell"]) -> list[Record]:
             "seed": cell.config.seed,
             "device": cell.config.device,
             "threads": cell.config.threads,
+            "ranks": cell.config.ranks.num,
+            "precision": cell.config.precision,
             "steps": cell.config.steps,
             "tokens": cell.config.tokens,
             **cell.ledger,
             "seconds": cell.seconds,
+            "device_hours": cell.device_hours,
             "memory_bytes": cell.memory_bytes,
+            "rank_bytes": cell.rank_bytes,
+            "needs": cell.needs,
             "disk_bytes": cell.disk_bytes,
         }
         for cell in planned
@@ -117,19 +122,30 @@ def cells(planned: Sequence["PlannedCell"]) -> list[Record]:
 
 
 def total(planned: Sequence[Record], jobs: int | None) -> Record:
-    """Sums over the cells of a plan, and the seconds until the last of them ends."""
+    """Sums over the cells of a plan, and the seconds until the last of them ends.
+
+    Without `jobs` as many run at once as this machine has cores for; on accelerators one.
+    """
     from depthbench.executors.local import available_cores
 
-    threads = max((cell["threads"] for cell in planned), default=1)
+    cores = max((cell["threads"] * cell["ranks"] for cell in planned), default=1)
     on_cpu = all(cell["device"] == "cpu" for cell in planned)
-    slots = jobs or (max(1, available_cores() // threads) if on_cpu else 1)
+    slots = jobs or (max(1, available_cores() // cores) if on_cpu else 1)
     longest_first = sorted((cell["seconds"] for cell in planned), reverse=True)
     return {
         "total_flops": sum(cell["total_flops"] for cell in planned),
         "seconds": time_left([], longest_first, slots),
+        "device_hours": sum(cell["device_hours"] for cell in planned),
+        "largest_tokens": max((cell["tokens"] for cell in planned), default=0),
+        "largest_rank_bytes": max((cell["rank_bytes"] for cell in planned), default=0),
         "largest_memory_bytes": max((cell["memory_bytes"] for cell in planned), default=0),
         "disk_bytes": sum(cell["disk_bytes"] for cell in planned),
     }
+
+
+def _fits(record: Mapping[str, Any]) -> str:
+    needs = record["needs"]
+    return "no" if needs is None else " ".join(("with", *needs)) if needs else "yes"
 
 
 def _first_to_last(shapes: Sequence[Record]) -> str:
@@ -196,6 +212,23 @@ COLUMNS: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
         "tokens": itemgetter("tokens"),
         "FLOPs": lambda cell: f"{cell['total_flops']:.3g}",
         "time": lambda cell: clock(cell["seconds"]),
+    },
+    "cells-on": {
+        "design": lambda cell: f"{cell['design']} {_options(cell)}".strip(),
+        "layers × width": lambda cell: f"{cell['layers']} × {cell['d_model']}",
+        "loop": _loop,
+        "role": itemgetter("role"),
+        "rate": lambda cell: f"{cell['learning_rate']:.3g}",
+        "seed": itemgetter("seed"),
+        "parameters": itemgetter("parameters"),
+        "added": lambda cell: f"{cell['added_by_design_share']:.1%}",
+        "tokens": itemgetter("tokens"),
+        "FLOPs": lambda cell: f"{cell['total_flops']:.3g}",
+        "ranks": itemgetter("ranks"),
+        "device-hours": lambda cell: f"{cell['device_hours']:.1f}",
+        "memory of a rank": lambda cell: f"{cell['rank_bytes'] / 1e9:.1f} GB",
+        "fits": _fits,
+        "disk": lambda cell: f"{cell['disk_bytes'] / 1e9:.1f} GB",
     },
     "status": {
         "cell": itemgetter("cell"),

@@ -7,8 +7,11 @@ from functools import cache
 
 import torch
 
-from depthbench import ledger
+from depthbench import ledger, memory
+from depthbench.accelerators import UTILISATION as ASSUMED
+from depthbench.accelerators import Accelerator
 from depthbench.config import CellConfig, CorpusRef
+from depthbench.errors import InputError
 from depthbench.expand import Chosen, expand
 from depthbench.suite import Suite
 
@@ -19,40 +22,84 @@ MIXING_WEIGHT = 12
 
 
 @dataclass(frozen=True)
+class Machine:
+    """A kind of accelerator, and the share of its peak that training is assumed to reach."""
+
+    accelerator: Accelerator
+    utilisation: float = ASSUMED
+
+    def __post_init__(self) -> None:
+        if not 0 < self.utilisation <= 1:
+            raise InputError(
+                f"utilisation = {self.utilisation}: give the share of the peak that training "
+                "reaches, above 0 and at most 1"
+            )
+
+
+@dataclass(frozen=True)
 class PlannedCell:
-    """A cell and its estimates: seconds when alone on the device, bytes of memory and disk."""
+    """A cell and its estimates: seconds when alone on its devices, bytes of memory and disk.
+
+    `memory_bytes` is of the machine, for all ranks; `rank_bytes` of one rank on its device.
+    `needs` is what to set so that a rank fits there, `()` for nothing: known of a named accelerator
+    alone. None: it fits with neither setting, or nobody asked.
+    """
 
     config: CellConfig
     ledger: dict[str, int | float]
     seconds: float
     memory_bytes: int
     disk_bytes: int
+    rank_bytes: int
+    needs: tuple[str, ...] | None = None
+
+    @property
+    def device_hours(self) -> float:
+        """Hours of all ranks together."""
+        return self.seconds * self.config.ranks.num / 3600
 
 
-def plan(suite: Suite, corpus: CorpusRef, chosen: Chosen | None = None) -> list[PlannedCell]:
+def plan(
+    suite: Suite, corpus: CorpusRef, chosen: Chosen | None = None, on: Machine | None = None
+) -> list[PlannedCell]:
     """What every cell will cost. `chosen`, and what is raised, are as in `expand`."""
-    return estimate(expand(suite, corpus, chosen))
+    return estimate(expand(suite, corpus, chosen), on)
 
 
-def estimate(configs: Iterable[CellConfig]) -> list[PlannedCell]:
-    """What these cells will cost."""
-    return [_planned(config) for config in configs]
+def estimate(configs: Iterable[CellConfig], on: Machine | None = None) -> list[PlannedCell]:
+    """What these cells will cost, on this machine or on accelerators of a named kind."""
+    return [_planned(config, on) for config in configs]
 
 
-def _planned(config: CellConfig) -> PlannedCell:
+def _planned(config: CellConfig, on: Machine | None) -> PlannedCell:
+    if on is not None and config.device == "cpu":
+        config = config.model_copy(update={"device": "cuda"})
     costs = ledger.ledger(config)
+    size = costs.parameters
+    return PlannedCell(
+        config=config,
+        ledger=costs.as_dict(),
+        seconds=_here(config, costs.total_flops) if on is None else _there(config, costs, on),
+        memory_bytes=memory.memory_bytes(config, size),
+        disk_bytes=memory.disk_bytes(config, size),
+        rank_bytes=memory.rank_bytes(config, size),
+        needs=None if on is None else memory.needed(config, size, on.accelerator.memory_bytes),
+    )
+
+
+def _there(config: CellConfig, costs: ledger.Ledger, on: Machine) -> float:
+    reached = on.utilisation * on.accelerator.peak(config.precision)
+    return costs.total_flops / (reached * config.ranks.num)
+
+
+def _here(config: CellConfig, total_flops: int) -> float:
     mixing = config.tokens * sum(
         (part.forward + 2 * part.backward) * part.design.routing_flops().mixing
         for part in ledger.parts(config)
     )
-    slowed = costs.total_flops + (MIXING_WEIGHT - 1) * mixing
-    return PlannedCell(
-        config=config,
-        ledger=costs.as_dict(),
-        seconds=slowed / (UTILISATION * matmul_rate(config.device, config.threads)),
-        memory_bytes=ledger.memory_bytes(config, costs.parameters),
-        disk_bytes=ledger.disk_bytes(costs.parameters),
-    )
+    slowed = total_flops + (MIXING_WEIGHT - 1) * mixing
+    rate = UTILISATION * matmul_rate(config.device, config.threads)
+    return slowed / (rate * config.ranks.num)
 
 
 @cache

@@ -1,9 +1,5 @@
 """The ledger against published figures, built models and torch's own counter."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,15 +7,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import residuals
-from depthbench import ledger as module
 from depthbench.config import CellConfig, DesignRef, Shape
 from depthbench.designs import lay_out
 from depthbench.ledger import (
-    disk_bytes,
     forward_flops_per_token,
     kv_cache_bytes,
     ledger,
-    memory_bytes,
     parts,
     prefill_flops,
 )
@@ -156,76 +149,6 @@ def test_pre_ln_flops_in_closed_form() -> None:
     matrices = 4 * 4 + 4 * 2 + 4 * 2 + 4 * 4 + 3 * 4 * 8
     expected = 2 * matrices + 2 * 4 * 10 + 2 * 100 * 4
     assert forward_flops_per_token(shape, 100, 10, design) == expected
-
-
-def test_disk_holds_two_checkpoints_one_being_written_and_the_weights() -> None:
-    assert disk_bytes(1_000_000) >= 3 * 12_000_000 + 4_000_000
-
-
-MEASURE = """
-import os, sys, tempfile
-from pathlib import Path
-from types import SimpleNamespace
-import numpy as np
-import depthbench.cell, residuals
-from depthbench.config import CellConfig
-from depthbench.data import Corpus
-from depthbench.folder import CellFolder
-from depthbench.train.trainer import train
-
-residuals.names()
-tokens = (np.arange(20_000) * 7919 % 4096).astype(np.uint16)
-header = SimpleNamespace(name="made", hash="ab")
-corpus = Corpus(Path(), header, tokens, {"made": tokens}, {}, np.ones(4096, np.int32))
-for line in sys.stdin:
-    if os.fork() == 0:
-        train(CellConfig.model_validate_json(line), CellFolder(Path(tempfile.mkdtemp())), corpus)
-        status = Path("/proc/self/status").read_text()
-        print(status.partition("VmHWM:")[2].split()[0], flush=True)
-        os._exit(0)
-    os.wait()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_memory_estimate_is_above_the_peak_and_not_absurd(tmp_path) -> None:
-    """A whole training step and an evaluation at the quick suite's deepest shape."""
-    shape = Shape(layers=16, d_model=48, ffn=128, heads=2)
-    cells = [
-        cell(design, shape, 4096, steps=1, evaluation={"tokens": 2048}, norm_eps=1e-10)
-        for design in ("pre-ln", "mhc", "full-attnres", "moda")
-    ]
-    # Too long for the backend that keeps blocks, MoDA has whole matrices of probabilities; and an
-    # evaluation of four windows must fit into what a micro-batch of one needs.
-    wide = Shape(layers=3, d_model=32, ffn=96, heads=8)
-    long = {"sequence_length": 1536, "batch_size": 1, "micro_batch_size": 1, "steps": 1}
-    cells.append(cell("moda", wide, 4096, evaluation={"tokens": 4 * 1536}, **long))
-    root = str(Path(module.__file__).parents[1])
-    environment = os.environ | {"PYTHONPATH": root, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE],
-        input="".join(config.model_dump_json() + "\n" for config in cells),
-        env=environment | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    peaks = [int(line) * 1024 for line in done.stdout.split()]
-    for config, peak in zip(cells, peaks, strict=True):
-        estimate = memory_bytes(config, ledger(config).parameters)
-        assert peak < estimate < 3 * peak, config.design.name
-
-
-def test_memory_grows_with_what_is_kept() -> None:
-    base = cell("pre-ln", SQUARE)
-    bytes_of = {"base": memory_bytes(base, 10**6)}
-    bytes_of["parameters"] = memory_bytes(base, 2 * 10**6)
-    bytes_of["micro"] = memory_bytes(cell("pre-ln", SQUARE, micro_batch_size=4), 10**6)
-    assert bytes_of["parameters"] - bytes_of["base"] >= 16 * 10**6  # weights, gradients, moments
-    idle = memory_bytes(cell("pre-ln", SQUARE, batch_size=1, micro_batch_size=1), 0)
-    assert bytes_of["micro"] < bytes_of["base"]
-    assert idle > 240 * MIB  # a process with torch loaded
 
 
 @pytest.mark.parametrize("design", ["pre-ln", "hc", "full-attnres", "moda", "keel", "deeploop"])

@@ -1,19 +1,27 @@
-"""Budgets, matching and refusals of a plan, by closed forms."""
+"""Budgets, matching, refusals and estimates of a plan, by closed forms."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
+from typer.testing import CliRunner
 
 import residuals
+from depthbench import memory
+from depthbench import plan as planning
+from depthbench.accelerators import accelerator
 from depthbench.config import CorpusRef, Shape
+from depthbench.console import Reporting
 from depthbench.designs import lay_out
 from depthbench.errors import InputError
 from depthbench.expand import matched_shape
 from depthbench.ledger import forward_flops_per_token
 from depthbench.model.decoder import Decoder
-from depthbench.plan import PlannedCell, matmul_rate, plan
+from depthbench.plan import Machine, PlannedCell, matmul_rate, plan
+from depthbench.plan_verbs import plan as plan_verb
 from depthbench.suite import Suite
 
 TOKENS_A_STEP = 4 * 64
@@ -225,3 +233,84 @@ def test_a_plan_writes_nothing_and_leaves_the_threads(tmp_path, monkeypatch) -> 
     plan(suite(threads=threads + 1), CORPUS)
     assert torch.get_num_threads() == threads
     assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_on_a_named_accelerator_time_is_flops_over_what_it_is_assumed_to_reach() -> None:
+    """Whatever the design, and whatever this machine can do."""
+    given = suite(designs=TEN, precision="bf16", ranks={"num": 4}, device="cuda")
+    for cell in plan(given, CORPUS, on=Machine(accelerator("a100"), 0.25)):
+        seconds = cell.ledger["total_flops"] / (0.25 * 312e12)
+        assert cell.device_hours == pytest.approx(seconds / 3600)
+        assert cell.seconds == pytest.approx(seconds / 4)
+        assert cell.needs == ()
+
+
+def test_a_cpu_suite_is_planned_on_an_accelerator_as_if_it_ran_there(monkeypatch) -> None:
+    monkeypatch.setattr(planning, "matmul_rate", lambda *_: pytest.fail("nothing is measured"))
+    (cell,) = plan(suite(ladder=ladder(shapes=SHAPES[:1])), CORPUS, on=Machine(accelerator("h100")))
+    assert cell.config.device == "cuda"
+    assert cell.seconds == pytest.approx(cell.ledger["total_flops"] / (0.4 * 66.9e12))  # fp32
+
+
+def test_without_a_name_nothing_is_said_of_what_fits(monkeypatch) -> None:
+    monkeypatch.setattr(planning, "matmul_rate", lambda device, threads: 1e9)
+    one, two = (plan(suite(ranks={"num": num}), CORPUS)[0] for num in (1, 2))
+    assert one.needs is None
+    assert one.seconds == pytest.approx(one.ledger["total_flops"] / (0.35 * 1e9))
+    assert two.seconds == pytest.approx(one.seconds / 2)
+    assert two.device_hours == pytest.approx(one.device_hours)
+    assert two.memory_bytes == 2 * two.rank_bytes
+
+
+def call(*arguments: str) -> Any:
+    """The verb alone, with the messages of the command line."""
+    app = typer.Typer(cls=Reporting)
+    app.command()(plan_verb)
+    app.callback()(lambda: None)
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def test_the_verb_prints_hours_memory_disk_and_its_assumption(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("DEPTHBENCH_CACHE", str(tmp_path))
+    small = ("looped-quick", "--set", "loops=[null]", "--set", "designs=[pre-ln]")
+    output = call(*small, "--on", "a100-40gb", "--utilisation", "0.3").output
+    for part in ("device-hours", "memory of a rank", "fits", "yes", "NVIDIA A100 SXM 40 GB"):
+        assert part in output
+    assert "30% of its peak in fp32 (20 TFLOP/s): an assumption" in output
+    assert "0 cells fit only with what is said beside them, 0 do not" in output
+    found = json.loads(call(*small, "--on", "h100", "--json").output)
+    (cell,), total = found["cells"], found["total"]
+    assert found["on"]["accelerator"]["bf16_flops"] == 989.4e12
+    assert found["on"]["utilisation"] == 0.4
+    assert total["device_hours"] == cell["device_hours"] == cell["seconds"] / 3600
+    assert (total["largest_tokens"], cell["needs"]) == (cell["tokens"], [])
+    assert "on this machine" in call(*small).output
+    assert json.loads(call(*small, "--json").output)["on"] is None
+
+
+def test_the_verb_says_which_cells_do_not_fit(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("DEPTHBENCH_CACHE", str(tmp_path))
+    sizes = {"seen": 0}
+
+    def needed(*_: object) -> tuple[str, ...] | None:
+        sizes["seen"] += 1
+        return {1: ("activation_checkpointing=true",), 2: None}.get(sizes["seen"], ())
+
+    monkeypatch.setattr(memory, "needed", needed)
+    output = call("quick", "--set", "designs=[pre-ln]", "--on", "h100").output
+    assert "with activation_checkpointing=true" in output
+    assert "1 cells fit only with what is said beside them, 1 do not" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--on", "h10"), "unknown accelerator 'h10': did you mean 'h100'"),
+        (("--on", "h100", "--utilisation", "40"), "utilisation = 40.0: give the share"),
+        (("--utilisation", "0.4"), "name it, as in --on h100"),
+    ],
+)
+def test_the_verb_refuses_what_it_cannot_plan(arguments, message) -> None:
+    result = call("quick", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
