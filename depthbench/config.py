@@ -6,6 +6,7 @@ reads. Two cells with equal configs are the same experiment.
 
 import hashlib
 import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -307,4 +308,5 @@ class CellConfig(Frozen):
     def folder_name(self) -> str:
         """Readable and unique: `<design>-L<layers>-d<d_model>-s<seed>-<digest>`."""
         s = self.shape
-        return f"{self.design.name}-L{s.layers}-d{s.d_model}-s{self.seed}-{self.digest()[:8]}"
+        name = re.sub("[^A-Za-z0-9.-]", "_", self.design.name)  # no path, whoever wrote the config
+        return f"{name}-L{s.layers}-d{s.d_model}-s{self.seed}-{self.digest()[:8]}"

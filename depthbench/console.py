@@ -15,6 +15,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, DepthbenchError
+from depthbench.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ class Reporting(TyperGroup):
                 raise
             if os.environ.get("DEPTHBENCH_DEBUG") == "1":
                 traceback.print_exc()
-            message = Text(f"depthbench: {error}", "red")
+            message = Text(printable(f"depthbench: {error}", keep="\n"), "red")
             Console(stderr=True).print(message, soft_wrap=True)
             raise typer.Exit(code) from None
 
@@ -66,17 +67,22 @@ def print_json(value: object) -> None:
 
 def print_table(title: str, records: Sequence[Record], columns: Columns) -> None:
     """One line per record; numbers to the right; a terminal's width, else as wide as needed."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=_text(title), title_justify="left", box=None, pad_edge=False)
     cells = [[column(record) for column in columns.values()] for record in records]
     for index, header in enumerate(columns):
         numeric = any(isinstance(row[index], int | float) for row in cells)
-        table.add_column(header, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(_text(header), justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text(_shown(value)) for value in row))
+        table.add_row(*(_text(_shown(value)) for value in row))
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, 1000))
     console.print(table)
+
+
+def _text(text: str) -> Text:
+    """Neither markup nor an order to the terminal, whoever wrote it."""
+    return Text(printable(text, keep="\n"))
 
 
 def _shown(value: object) -> str:
@@ -104,13 +110,13 @@ def bars() -> "Iterator[Progress]":
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as shown:
         stages: dict[str, Any] = {}
 
         def tell(stage: str, done: int, total: int) -> None:
             if stage not in stages:
-                stages[stage] = shown.add_task(stage, total=total)
+                stages[stage] = shown.add_task(printable(stage), total=total)
             shown.update(stages[stage], completed=done, total=total)
 
         yield tell

@@ -8,12 +8,13 @@ that a cell is never run twice at once and no lock is ever stale.
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, BinaryIO, Literal, NoReturn, get_args
 
 from pydantic import ValidationError
 
@@ -25,6 +26,7 @@ Status = Literal["pending", "running", "interrupted", "done", "diverged", "faile
 Ending = Literal["done", "diverged", "failed", "interrupted"]
 FINISHED: frozenset[str] = frozenset({"done", "diverged"})
 _TAIL_BYTES = 16384
+_MOST_BYTES = 256 * 2**20
 
 
 @contextmanager
@@ -35,6 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
     write overwrites.
     """
     aside = path.with_name(f".{path.name}.aside")
+    aside.unlink(missing_ok=True)  # in someone else's folder it could be a link to anywhere
     try:
         yield aside
         with open(aside, "rb+") as file:
@@ -66,9 +69,25 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in `path`; a missing or damaged file is a `DepthbenchError` that names it."""
     try:
-        return _loads(path.read_bytes())
+        with opened(path) as file:
+            return _loads(file.read())
     except (OSError, ValueError) as error:
         raise DepthbenchError(f"{path} cannot be read: {error}") from error
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file, for reading. A pipe, a device or more than 256 MiB is a `DepthbenchError`.
+
+    Someone else's folder may hold anything under our names, also what never ends.
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+        file.close()
+        raise DepthbenchError(
+            f"{path} is no file of at most {_MOST_BYTES:,} bytes: depthbench did not write it"
+        )
+    return file
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -132,11 +151,11 @@ def truncate_metrics(path: Path, step: int) -> None:
 def last_training_record(path: Path) -> dict[str, Any] | None:
     """The newest record with a training loss, found by reading the end of the file only."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
             file.seek(start)
             lines = file.read().split(b"\n")
-    except OSError:
+    except (OSError, DepthbenchError):
         return None
     for line in reversed(lines[1:] if start else lines):
         with suppress(ValueError):
@@ -249,7 +268,7 @@ class CellFolder:
     def running(self) -> bool:
         """Whether a process holds the lock."""
         try:
-            with open(self.lock_path, "rb") as file:
+            with opened(self.lock_path) as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -264,7 +283,7 @@ class CellFolder:
         `wait` seconds pass before giving up: an orphan may still be saving its checkpoint.
         """
         deadline = time.monotonic() + wait
-        with open(self.lock_path, "ab") as file:
+        with open(self.lock_path, "ab", opener=_not_through_a_link) as file:
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -294,7 +313,8 @@ def _records(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The records and the number of bytes they take, without a torn last line."""
     records: list[dict[str, Any]] = []
     size = 0
-    *lines, _torn = path.read_bytes().split(b"\n")
+    with opened(path) as file:
+        *lines, _torn = file.read().split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
             records.append(_record(line))
@@ -315,8 +335,15 @@ def _record(line: bytes) -> dict[str, Any]:
     return record
 
 
+def _not_through_a_link(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW, 0o666)
+
+
 def _loads(text: bytes) -> dict[str, Any]:
-    value = json.loads(text, parse_constant=_refuse_constant)
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError("it holds no JSON object")
     return value

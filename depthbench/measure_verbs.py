@@ -9,6 +9,7 @@ import typer
 
 from depthbench.console import Record, bars, print_json, print_table
 from depthbench.errors import EXIT_FAILED, DepthbenchError, InputError
+from depthbench.printable import printable
 
 if TYPE_CHECKING:
     from depthbench.folder import CellFolder
@@ -65,7 +66,7 @@ def probe(
             print_table(cell, _summaries(found), _SUMMARY)
             print()
     for cell, reason in failed.items():
-        print(f"{cell} was not probed: {reason}", file=sys.stderr)
+        print(printable(f"{cell} was not probed: {reason}"), file=sys.stderr)
     if failed:
         raise typer.Exit(EXIT_FAILED)
 
@@ -122,7 +123,7 @@ def evaluate(
         print_table(cell, _scores(document), _SCORES)
         absent = document["unavailable"] | document.get("zero_shot", {}).get("unavailable", {})
         for name, reason in absent.items():
-            print(f"{name} is not there: {reason}")
+            print(printable(f"{name} is not there: {reason}"))
         print()
 
 

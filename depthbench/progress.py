@@ -15,6 +15,7 @@ from rich.text import Text
 
 from depthbench.config import CellConfig
 from depthbench.folder import CellFolder, last_training_record
+from depthbench.printable import printable
 
 _DRAW_SECONDS = 0.5
 _PLAIN_SECONDS = 30.0
@@ -164,7 +165,7 @@ class Progress:
 
 def say(console: Console, text: str) -> None:
     """One plain line: not wrapped, and nothing in it is read as markup."""
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    console.print(printable(text, keep="\n"), soft_wrap=True, markup=False, highlight=False)
 
 
 def time_left(running: Iterable[float], waiting: Iterable[float], slots: int) -> float:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from depthbench.comparison.pairs import Pair, compare_pair
 from depthbench.comparison.published import PAPER, Part, parts_of, published
-from depthbench.comparison.reading import Report, printable, read_report
+from depthbench.comparison.reading import Report, read_report
 from depthbench.comparison.verdicts import checked_tolerance
 from depthbench.errors import InputError
+from depthbench.printable import printable
 
 _LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from depthbench.errors import DepthbenchError, InputError
+from depthbench.printable import printable
 from depthbench.store import Record
 from depthbench.tables import read_records
 
@@ -33,7 +33,6 @@ _KEPT = (
 _AT_LEAST = {"layers": 1, "d_model": 1, "seed": 0, "design_version": 0}
 _MOST = 10**9
 _FAULTS = (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError)
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 @dataclass(frozen=True)
@@ -83,16 +82,6 @@ def read_report(source: str, label: str) -> Report:
             f"{len(scored)} are damaged"
         )
     return Report(label, name, rows, len(tried), len(scored) - len(known))
-
-
-def printable(text: str) -> str:
-    """With every character escaped that has no picture: controls, directions, halves of pairs."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNSEEN else c
-        for c in text
-    )
 
 
 def shortened(text: str, length: int) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from rich.markup import escape
-
 from depthbench.comparison.blocks import Block, Table
 from depthbench.console import print_table
 
@@ -24,7 +22,7 @@ def show(blocks: Sequence[Block]) -> None:
 
 def _show(table: Table) -> None:
     columns: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-        escape(name): itemgetter(name) for name in table.columns
+        name: itemgetter(name) for name in table.columns
     }
     records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    print_table(escape(table.title), records, columns)
+    print_table(table.title, records, columns)

