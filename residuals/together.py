@@ -13,11 +13,14 @@ from torch.autograd.function import once_differentiable
 from residuals.norms import without_autocast
 from residuals.slots import Reader, Values, collected_in, collects, nodes_of
 
-CHUNK = 512  # tokens whose values are put side by side at a time
+CHUNK = 512  # tokens whose values are put side by side at a time: they stay in a CPU's cache
+DEVICE_CHUNK = 8192  # elsewhere enough of them to fill the device
 
 
-def _chunks(length: int) -> list[slice]:
-    return [slice(start, start + CHUNK) for start in range(0, length, CHUNK)]
+def _chunks(weights: Tensor) -> list[slice]:
+    length = len(weights)
+    size = CHUNK if weights.device.type == "cpu" else DEVICE_CHUNK
+    return [slice(start, start + size) for start in range(0, length, size)]
 
 
 def _tokens_first(weights_CSN: Tensor) -> Tensor:
@@ -37,7 +40,7 @@ class _WeightedSums(Reader):
         weights_NCS = _tokens_first(weights_CSN)
         (N, C, _), D = weights_NCS.shape, values[0].shape[-1]
         sums_NCD = values[0].new_empty(N, C, D)
-        for chunk in _chunks(N):
+        for chunk in _chunks(weights_NCS):
             torch.bmm(weights_NCS[chunk], _side_by_side(values, chunk), out=sums_NCD[chunk])
         return sums_NCD.transpose(0, 1)
 
@@ -50,7 +53,7 @@ class _WeightedSums(Reader):
         dsums_NCD = dsums_CND.transpose(0, 1)
         slots = list(zip(ctx.nodes, values, strict=True))
         dvalues = [collected_in(node, value) for node, value in slots]
-        for chunk in _chunks(len(weights_NCS)):
+        for chunk in _chunks(weights_NCS):
             dsums = dsums_NCD[chunk]
             values_nDS = _side_by_side(values, chunk).transpose(1, 2)
             torch.bmm(dsums, values_nDS, out=dweights_NCS[chunk])

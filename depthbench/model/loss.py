@@ -1,7 +1,8 @@
 """Cross-entropy of the head without the whole matrix of logits.
 
 A chunk of tokens at a time: logits, their softmax, and at once the gradients, so that of a
-(tokens × vocabulary) matrix only the chunk ever exists. The chunk is sized for a CPU's cache.
+(tokens × vocabulary) matrix only the chunk ever exists. On a CPU the chunk fits its cache;
+elsewhere it is large enough for one product to fill the device.
 """
 
 from typing import Any
@@ -13,10 +14,12 @@ from torch.autograd.function import once_differentiable
 from residuals.norms import at_least_fp32, without_autocast
 
 CHUNK_BYTES = 4 * 2**20
+DEVICE_CHUNK_BYTES = 256 * 2**20
 
 
 def _chunks(x_ND: Tensor, weight_VD: Tensor) -> list[slice]:
-    rows = max(1, CHUNK_BYTES // (4 * weight_VD.shape[0]))
+    size = CHUNK_BYTES if x_ND.device.type == "cpu" else DEVICE_CHUNK_BYTES
+    rows = max(1, size // (4 * weight_VD.shape[0]))
     return [slice(start, start + rows) for start in range(0, len(x_ND), rows)]
 
 

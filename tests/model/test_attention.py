@@ -1,16 +1,22 @@
 """Attention backends against each other and against the softmax written out."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from math import sqrt
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from depthbench.errors import InputError
-from depthbench.model.attention import BACKENDS, causal, choose, joint
+from depthbench.model import attention
+from depthbench.model.attention import BACKENDS, causal, choose, flash_attention, joint
 from depthbench.model.blockwise import BLOCK, blockwise
+from depthbench.model.determinism import deterministic
 from depthbench.model.rotary import Rotary
+from tests.model.devices import DEVICES
 
 HEAD = 8
 Qkv = tuple[Tensor, Tensor, Tensor]
@@ -178,6 +184,125 @@ def test_choice_of_backend() -> None:
     assert choose(*qkv(9, 2, 1)[:2]) == "sdpa"
     assert choose(*qkv(9, 2, 2, torch.bfloat16)[:2]) == "sdpa"
     assert choose(*qkv(513, 2, 2)[:2]) == "sdpa"
+
+
+def test_choice_of_backend_with_slots() -> None:
+    assert choose(*qkv(9, 2, 2)[:2], slots=True) == "blockwise"
+    assert choose(*qkv(9, 2, 1)[:2], slots=True) == "plain"
+    assert choose(*qkv(9, 2, 2, torch.bfloat16)[:2], slots=True) == "plain"
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_choice_of_backend_on_a_gpu(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_attention", lambda device: print if works else None)
+
+    def chosen(dtype: torch.dtype, d: int = 64, slots: bool = False) -> str:
+        with FakeTensorMode():  # a tensor in name only, which needs no GPU
+            q, k = (torch.empty(2, 9, n, d, dtype=dtype, device="cuda") for n in (4, 2))
+            return choose(q, k, slots)
+
+    half = "flash" if works else "sdpa"
+    assert [chosen(torch.bfloat16), chosen(torch.float16)] == [half, half]
+    assert chosen(torch.float32) == "sdpa"
+    assert [chosen(t, slots=True) for t in (torch.float32, torch.bfloat16)] == ["flex", "flex"]
+    assert [chosen(torch.bfloat16, d, slots=True) for d in (16, 14)] == ["flex", "plain"]
+
+
+BROKEN = {
+    "absent": None,
+    "of another torch": "raise ImportError('undefined symbol: _ZN2at4_ops5zeros4call')",
+    "library gone": "raise OSError('libcudart.so.12: cannot open shared object file')",
+    "of another version": "flash_attn_varlen_func = print",
+    "for another GPU": (
+        "def flash_attn_func(*_, **__): raise RuntimeError('only supports Ampere GPUs or newer')"
+    ),
+}
+SOUND = """
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+calls = []
+def flash_attn_func(q, k, v, causal=False, deterministic=False):
+    calls.append(deterministic)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return sdpa(q, k, v, is_causal=causal, enable_gqa=True).transpose(1, 2)
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Installs a flash-attn with that code."""
+
+    def write(code: str) -> None:
+        (tmp_path / "flash_attn.py").write_text(code)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
+    flash_attention.cache_clear()
+    yield write
+    sys.modules.pop("flash_attn", None)
+    flash_attention.cache_clear()
+
+
+@pytest.mark.parametrize("code", BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_flash_attn_is_not_chosen(
+    code: str | None, install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if code is None:
+        monkeypatch.setitem(sys.modules, "flash_attn", None)
+    else:
+        install(code)
+    assert flash_attention("cpu") is None
+
+
+def test_flash_attn_is_called_as_it_wants(install: Callable[[str], None]) -> None:
+    """Its place taken by the same function on a CPU: layout, groups, mask and determinism."""
+    install(SOUND)
+    assert flash_attention("cpu") is not None
+    inputs, rotary = qkv(9, 4, 2), rotary_at(9)
+    with deterministic(True):
+        found = with_gradients(lambda: causal(*inputs, rotary, "flash"), inputs)
+    causal(*inputs, rotary, "flash")
+    expected = with_gradients(lambda: written_out(*inputs, rotary), inputs)
+    for a, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-12)
+    assert sys.modules["flash_attn"].calls == [False, True, False]  # the first: whether it works
+
+
+# bf16 keeps 8 bits; queries and keys are rotated in it, too.
+ERROR = {torch.float32: 1e-5, torch.bfloat16: 0.02}
+
+
+def backends_on(device: str, dtype: torch.dtype, kv_heads: int) -> list[str]:
+    if device == "cpu":
+        blockwise = ["blockwise"] * (kv_heads == 4 and dtype is torch.float32)
+        return [*blockwise, "sdpa", "plain"]
+    flash = ["flash"] * (dtype is torch.bfloat16 and flash_attention(device) is not None)
+    return [*flash, "flex", "sdpa", "plain"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("head", [16, 38])  # paper ladders have heads of no round width
+def test_backends_on_devices_within_the_precision_of_the_dtype(
+    head: int, kv_heads: int, dtype: torch.dtype, device: str
+) -> None:
+    """Against the plain form in fp64 on the CPU: values, and gradients to all three."""
+    length = 2 * BLOCK + 5
+    sizes = ((4, 0), (kv_heads, 1), (kv_heads, 2))
+    cpu = [randn(2, length, n, head, seed=seed).to(dtype) for n, seed in sizes]
+    angles = Rotary.at(torch.arange(length), head, 10_000.0, torch.float64)
+    exact = tuple(x.double().requires_grad_() for x in cpu)
+    wanted = with_gradients(lambda: causal(*exact, angles, "plain"), exact)
+    rotary = Rotary(angles.cos.to(device, torch.float32), angles.sin.to(device, torch.float32))
+    for backend in backends_on(device, dtype, kv_heads):
+        q, k, v = (x.to(device).requires_grad_() for x in cpu)
+        output = causal(q, k, v, rotary, backend)
+        direction = randn(*output.shape, seed=9).to(device)
+        found = (output, *torch.autograd.grad((output * direction).sum(), (q, k, v)))
+        for a, e in zip(found, wanted, strict=True):
+            assert a.dtype is dtype
+            error = (a.detach().double().cpu() - e).abs().max() / e.abs().max()
+            assert error < ERROR[dtype], backend
 
 
 def test_unknown_backend_gets_the_nearest() -> None:
