@@ -24,7 +24,7 @@ quickstart: $(VENV)/.installed
 test: export OMP_NUM_THREADS = 1
 test: export HF_HUB_OFFLINE = 1
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --numprocesses 2 $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(PYTEST_FLAGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check --no-cache .

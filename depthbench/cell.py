@@ -21,6 +21,7 @@ from depthbench.executors.local import watch_parent
 from depthbench.folder import SCHEMA, CellFolder, last_training_record, read_metrics, write_json
 from depthbench.ledger import ledger
 from depthbench.measure import StoppedError, check, layer_statistics, measure
+from depthbench.model.determinism import deterministic
 from depthbench.train.ranks import World, joined, spread
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
@@ -77,11 +78,12 @@ def _run(
     try:
         corpus = open_pinned(config.corpus)
         check(corpus, config)
-        outcome = train(
-            *(config, folder, corpus, stop, checkpoint_seconds),
-            observe=layer_statistics(folder, corpus, config),
-            world=world,
-        )
+        with deterministic(config.deterministic):
+            outcome = train(
+                *(config, folder, corpus, stop, checkpoint_seconds),
+                observe=layer_statistics(folder, corpus, config),
+                world=world,
+            )
         if not world.leads:
             return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
         missing = measure(folder, corpus, stop) if outcome.status == "done" else {}

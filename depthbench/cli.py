@@ -1,5 +1,7 @@
 """The command line. Heavy imports stay inside the verbs, so that help is there at once."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,7 +9,7 @@ import typer
 from rich.console import Console
 
 from depthbench import __version__
-from depthbench.console import Reporting, bars, print_json, print_table, size
+from depthbench.console import Reporting, bars, print_json, print_table
 from depthbench.design_verbs import check, new
 from depthbench.errors import EXIT_FAILED, InputError
 from depthbench.listings import COLUMNS, KINDS, Kind
@@ -20,8 +22,12 @@ from depthbench.measure_verbs import (
     load_plugins,
     probe,
 )
+from depthbench.plan_verbs import Jobs, Overrides, SuiteName, plan
 from depthbench.row_verbs import compare, reproduce
 from depthbench.scaling_verbs import scaling_app
+from depthbench.smoke_verbs import smoke
+from depthbench.track_verbs import track
+from depthbench.tracking.kinds import Kind as Tracker
 
 app = typer.Typer(
     cls=Reporting,
@@ -37,6 +43,7 @@ app.add_typer(shapes_app, name="shapes")
 app.add_typer(data_app, name="data")
 app.add_typer(scaling_app, name="scaling")
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+app.command()(plan)
 app.command()(probe)
 app.command("eval")(evaluate)
 app.command()(export)
@@ -44,18 +51,15 @@ app.command()(new)
 app.command()(check)
 app.command()(compare)
 app.command()(reproduce)
+app.command()(smoke)
+app.command()(track)
 app.command("lm-eval", context_settings=PASSED_ON)(lm_eval)
-
-SuiteName = Annotated[str, typer.Argument(help="A shipped suite, or the path of a YAML file.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Override a value, as in seeds=[1,2]."),
-]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Cells at once; default: as cores allow.")]
 
 
 def main() -> None:
     """Entry point of the `depthbench` command."""
+    # What it starts imports nothing from the folder it stands in, which may be someone else's.
+    os.environ["PYTHONSAFEPATH"] = "1"
     app(prog_name="depthbench")
 
 
@@ -94,59 +98,36 @@ def list_(
 
 
 @app.command()
-def plan(
-    suite: SuiteName,
-    overrides: Overrides = None,
-    plugin: Plugins = None,
-    jobs: Jobs = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the cells of a suite with parameters, FLOPs, time and disk. Runs nothing."""
-    from depthbench import corpora, listings, tuning
-    from depthbench import plan as planning
-    from depthbench.progress import clock
-    from depthbench.suite import load_suite
-
-    load_plugins(plugin)
-    loaded = load_suite(suite, overrides or ())
-    prepared = corpora.prepared_ref(loaded.corpus, loaded.local)
-    known = prepared or corpora.declared_ref(loaded.corpus, loaded.local)
-    tried = tuning.first_cells(loaded, known) if loaded.tune else []
-    cells = listings.cells([*planning.estimate(tried), *planning.plan(loaded, known)])
-    total = listings.total(cells, jobs)
-    if as_json:
-        print_json({"suite": loaded.name, "cells": cells, "total": total})
-        return
-    print_table(f"suite {loaded.name}", cells, COLUMNS["cells"])
-    print(
-        f"\n{len(cells)} cells, {total['total_flops']:.3g} FLOPs, about {clock(total['seconds'])} "
-        f"on this machine, at most {size(total['disk_bytes'])} of disk, and "
-        f"{size(total['largest_memory_bytes'])} of memory for the largest cell"
-    )
-    if tried:
-        print(
-            f"{len(tried)} of them look for learning rates, and more where the best is the "
-            "outermost; the others will have what these find."
-        )
-    if prepared is None:
-        print(f"Corpus {loaded.corpus} is not prepared yet: run prepares it first.")
-
-
-@app.command()
 def run(
     suite: SuiteName,
     overrides: Overrides = None,
     plugin: Plugins = None,
     jobs: Jobs = None,
     out: Annotated[Path, typer.Option(help="Results go to OUT/<suite>.")] = Path("runs"),
+    executor: Annotated[
+        str, typer.Option(metavar="NAME", help="What starts cells: local, slurm or ray.")
+    ] = "local",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--executor-set", metavar="KEY=VALUE", help="An option of the executor."),
+    ] = None,
+    tracker: Annotated[
+        Tracker | None, typer.Option("--track", help="A tracker to tell while cells run.")
+    ] = None,
 ) -> None:
     """Run the cells of a suite that are not finished. Typed again, it goes on."""
+    from depthbench.executors.choose import choose
     from depthbench.run import run_suite
     from depthbench.suite import load_suite
+    from depthbench.tracking.beside import beside
 
     load_plugins(plugin)
     loaded = load_suite(suite, overrides or ())
-    if run_suite(loaded, out / loaded.name, jobs, plugin or (), Console()):
+    console, folder = Console(), out / loaded.name
+    chosen = choose(executor, settings or (), plugin or (), jobs)
+    with beside(folder, tracker, console):
+        left = run_suite(loaded, folder, console=console, executor=chosen)
+    if left:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -220,21 +201,65 @@ def _data() -> None:
 @data_app.command()
 def prepare(
     name: Annotated[
-        str, typer.Argument(help="A known corpus, or a txt, jsonl or parquet file or folder.")
+        str,
+        typer.Argument(
+            help="A known corpus, hf:owner/name, or a txt, jsonl or parquet file or folder."
+        ),
     ] = "pypi-text",
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="How local text is read, as text=body."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="How local text is read, as text=body, or what is taken of a hub corpus.",
+        ),
     ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Use the wheels at hand.")] = False,
+    tokens: Annotated[
+        str | None, typer.Option(help="Of a hub corpus, for training: 8B, 400M or a number.")
+    ] = None,
+    subset: Annotated[
+        str | None, typer.Option(help="Of a hub corpus, as its card calls it.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of a hub corpus; default train.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(help="A folder laid out like the hub repository, to read instead."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer.json to use instead of the hub's.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="That tokenise a hub corpus; default one per core.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Use what is at hand.")] = False,
 ) -> None:
     """Fetch, tokenise and store a corpus in the cache; print its folder."""
     from depthbench import data
+    from depthbench.data.hub.options import hub_corpus
     from depthbench.inputs import overridden, validated
 
-    local = validated(data.LocalOptions, overridden({}, overrides or ()), "how local text is read")
+    of_hub = {"tokens": tokens, "subset": subset, "split": split}
+    of_hub = {key: value for key, value in of_hub.items() if value is not None}
+    by_hand = {"--source": source, "--tokenizer": tokenizer, "--processes": processes}
+    local, hub = data.LocalOptions(), data.HubOptions()
+    if hub_corpus(name, hub) is not None:
+        hub = validated(data.HubOptions, overridden(of_hub, overrides or ()), name)
+    else:
+        unused = [f"--{key}" for key in of_hub] + [
+            key for key, v in by_hand.items() if v is not None
+        ]
+        if unused:
+            raise InputError(f"{', '.join(unused)}: {name} is no corpus of the hub")
+        local = validated(
+            data.LocalOptions, overridden({}, overrides or ()), "how local text is read"
+        )
+    access = data.HubAccess(
+        source, tokenizer, processes, lambda ahead: print(f"{name}: {ahead}", file=sys.stderr)
+    )
     with bars() as tell:
-        folder = data.prepare(name, offline=offline, on_progress=tell, local=local)
+        folder = data.prepare(
+            name, offline=offline, on_progress=tell, local=local, hub=hub, access=access
+        )
     print(folder)
 
 

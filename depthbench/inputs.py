@@ -121,21 +121,26 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(argument)
 
 
-def overridden(document: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """`document` with each `path=value` set: `a.b.0=value`, where the value is YAML."""
+def overridden(
+    document: Mapping[str, Any], overrides: Sequence[str], option: str = "--set"
+) -> dict[str, Any]:
+    """`document` with each `path=value` set: `a.b.0=value`, where the value is YAML.
+
+    `option` is what the user has typed before each.
+    """
     copy = deepcopy(dict(document))
     for override in overrides:
-        _override(copy, override)
+        _override(copy, override, option)
     return copy
 
 
-def _override(document: dict[str, Any], override: str) -> None:
+def _override(document: dict[str, Any], override: str, option: str) -> None:
     """Sets `a.b.0=value` in place; missing mappings on the way are made."""
     path, equals, text = override.partition("=")
     keys = path.split(".")
     if not equals or not all(keys):
-        raise InputError(f"--set {override}: write it as path=value, as in seeds=[1,2]")
-    value = parse_yaml(text, f"--set {override}")
+        raise InputError(f"{option} {override}: write it as path=value, as in seeds=[1,2]")
+    value = parse_yaml(text, f"{option} {override}")
     node: Any = document
     for depth, key in enumerate(keys):
         last = depth == len(keys) - 1
@@ -143,7 +148,7 @@ def _override(document: dict[str, Any], override: str) -> None:
             if not key.isdigit() or int(key) >= len(node):
                 at = ".".join(keys[:depth])
                 raise InputError(
-                    f"--set {override}: {at} is a list of {len(node)}, indexed from 0; "
+                    f"{option} {override}: {at} is a list of {len(node)}, indexed from 0; "
                     f"{key!r} is none of its items"
                 )
             place: Any = int(key)
@@ -154,7 +159,7 @@ def _override(document: dict[str, Any], override: str) -> None:
         else:
             at = ".".join(keys[:depth])
             raise InputError(
-                f"--set {override}: {at} is the single value {node!r}, with nothing inside: "
+                f"{option} {override}: {at} is the single value {node!r}, with nothing inside: "
                 f"set {at} as a whole"
             )
         if last:

@@ -6,8 +6,10 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -17,6 +19,7 @@ from depthbench.executors.local import guarded
 from depthbench.train.ranks import environment
 
 LOOPBACK = "127.0.0.1"
+SAVING_SECONDS = 3600
 _FAILURES = "DEPTHBENCH_FAILURES"
 
 
@@ -55,9 +58,10 @@ def start_ranks(folder: Path, num: int, plugins: Sequence[Path]) -> None:
         rdzv_endpoint=f"{LOOPBACK}:0",
         local_addr=LOOPBACK,
         max_restarts=0,  # a cell is started again by whoever starts cells
+        **_patient(),
     )
     loaded = [part for path in plugins for part in ("--plugin", str(path.resolve()))]
-    command = ("-m", "depthbench", "cell", str(folder), *loaded)
+    command = ("-P", "-m", "depthbench", "cell", str(folder), *loaded)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     os.environ.update(guarded())
     with TemporaryDirectory() as told:
@@ -68,6 +72,12 @@ def start_ranks(folder: Path, num: int, plugins: Sequence[Path]) -> None:
             raise RanksStoppedError from stopped
         except ChildFailedError as failed:
             raise RanksError(_cause(failed, Path(told))) from failed
+
+
+def _patient() -> dict[str, Any]:
+    """Ranks that save a large checkpoint are left the time; whoever starts cells has a limit."""
+    known = {field.name for field in fields(LaunchConfig)}
+    return {"shutdown_timeout": SAVING_SECONDS} if "shutdown_timeout" in known else {}
 
 
 def _cause(failed: ChildFailedError, told: Path) -> str:

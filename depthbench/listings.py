@@ -69,7 +69,7 @@ def suites() -> list[Record]:
             "corpus": suite.corpus,
             "budget": suite.budget.model_dump(exclude_none=True),
             "seeds": list(suite.seeds),
-            "cells": len(expand(suite, declared_ref(suite.corpus, suite.local))),
+            "cells": len(expand(suite, declared_ref(suite.corpus, suite.local, suite.hub))),
         }
         for suite in loaded
     ]

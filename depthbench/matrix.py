@@ -4,6 +4,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from depthbench.plan import PlannedCell
 
 _POLL_SECONDS = 0.1
+_FRUITLESS = 3  # interruptions in a row without a new step, after which a cell is left alone
 _STATUS_KEYS = (
     *("cell", "design", "shape", "seed", "status", "step", "steps"),
     *("loss", "tokens_per_second", "eta", "error"),
@@ -39,9 +41,11 @@ def run(
 ) -> int:
     """Runs the cells that are not finished, in folders under `out`; returns how many still are not.
 
-    A diverged cell is finished. Refused before anything is written: a folder of a different
-    experiment (`InputError`), too little disk (`DepthbenchError`). On SIGINT or SIGTERM the cells
-    save and end, and `KeyboardInterrupt` is raised.
+    They are started by `executor`, and without one on this machine. A diverged cell is finished;
+    one that was interrupted, though not by the user, is started again as long as it comes further.
+    Refused before anything is written: a folder of a different experiment (`InputError`), too
+    little disk (`DepthbenchError`). On SIGINT or SIGTERM the cells save and end, and
+    `KeyboardInterrupt` is raised.
     """
     console = console or Console()
     executor = executor or LocalExecutor(jobs, plugins)
@@ -72,6 +76,8 @@ class _Matrix:
             path: Track(CellFolder(path), cell.config, cell.seconds, name)
             for (path, cell), name in zip(self.cells.items(), names, strict=True)
         }
+        self.reached: dict[Path, int] = {}
+        self.fruitless: Counter[Path] = Counter()
 
     def prepare(self) -> None:
         for track in self.tracks.values():
@@ -149,7 +155,7 @@ class _Matrix:
         return True
 
     def settle(self, ended: Ended, progress: Progress) -> bool:
-        """Shows how a cell ended. False: it did not, another process runs it."""
+        """Shows how a cell ended. False: another process runs it, or it is to go on."""
         path = ended.task.folder
         folder = CellFolder(path)
         if folder.running():
@@ -161,8 +167,28 @@ class _Matrix:
             result = result or contain(folder, ended)
         except (OSError, DepthbenchError) as error:  # a full disk, a damaged result
             result = {"status": "failed", "error": str(error)}
-        progress.ended(path, result["status"], _outcome(result, time.time() - ended.started))
+        if ended.returncode == EXIT_INTERRUPTED:
+            if self.advances(path, result.get("step", 0)):
+                text = f"interrupted at step {self.reached[path]}, to be started again"
+                progress.ended(path, "waiting", text)
+                return False
+            text = f"{_FRUITLESS} times without getting beyond step {self.reached[path]}"
+            result = {**result, "error": text}
+        text = _outcome(result, time.time() - ended.started) or ended.reason
+        progress.ended(path, result["status"], text)
         return True
+
+    def advances(self, path: Path, saved: int) -> bool:
+        """Whether a cell that was interrupted came further, or has not yet often failed to.
+
+        `saved` is the step of its result. One that was ended before it wrote it has its log only.
+        """
+        logged = last_training_record(CellFolder(path).metrics_path)
+        step = max(saved, logged["step"] if logged else 0)
+        if step > self.reached.get(path, -1):
+            self.reached[path], self.fruitless[path] = step, 0
+        self.fruitless[path] += 1
+        return self.fruitless[path] < _FRUITLESS
 
     def conclude(self, interrupted: bool) -> int:
         """Says what is finished, by what is on disk, and returns how many cells are not."""

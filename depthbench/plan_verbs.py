@@ -50,10 +50,11 @@ def plan(
     machine = _machine(on, utilisation)
     load_plugins(plugin)
     loaded = load_suite(suite, overrides or ())
-    prepared = corpora.prepared_ref(loaded.corpus, loaded.local)
-    known = prepared or corpora.declared_ref(loaded.corpus, loaded.local)
+    prepared = corpora.prepared_ref(loaded.corpus, loaded.local, loaded.hub)
+    known = prepared or corpora.declared_ref(loaded.corpus, loaded.local, loaded.hub)
     tried = tuning.first_cells(loaded, known) if loaded.tune else []
     planned = [*planning.estimate(tried, machine), *planning.plan(loaded, known, on=machine)]
+    corpora.check_enough(loaded.corpus, loaded.hub, max(c.config.tokens for c in planned))
     cells = listings.cells(planned)
     total = listings.total(cells, jobs)
     if as_json:

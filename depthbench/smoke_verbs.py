@@ -60,7 +60,7 @@ def smoke(
     loaded = load_suite(suite, [*(overrides or ()), *([f"device={device}"] if device else ())])
     trial.check(loaded.device, variant or ())
     with bars() as tell:
-        corpus = corpora.prepare_ref(loaded.corpus, loaded.local, tell)
+        corpus = corpora.prepare_ref(loaded.corpus, loaded.local, tell, loaded.hub)
     console = Console(stderr=as_json)
 
     def train(cells: "Sequence[CellConfig]", folder: Path, alone: bool) -> None:

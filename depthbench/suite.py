@@ -19,7 +19,7 @@ from depthbench.config import (
     Precision,
     Ranks,
 )
-from depthbench.data import LocalOptions
+from depthbench.data import HubOptions, LocalOptions
 from depthbench.errors import InputError
 from depthbench.inputs import overridden, read_yaml, validated
 
@@ -59,6 +59,9 @@ class Suite(Frozen):
     also: tuple[Also, ...] = Field((), description="further parts, with other axes")
     corpus: str = Field(min_length=1, description="a known corpus, or a file or folder of text")
     local: LocalOptions = Field(default_factory=LocalOptions, description="how local text is read")
+    hub: HubOptions = Field(
+        default_factory=HubOptions, description="what is taken of a corpus of the hub"
+    )
     sequence_length: int = Field(ge=2)
     batch_size: int = Field(ge=1, description="sequences per optimiser step")
     micro_batch_size: int = Field(default_factory=lambda data: data["batch_size"], ge=1)

@@ -15,13 +15,14 @@ from tokenizers import Tokenizer
 
 from depthbench.data import encode, files, layout, tokenizer
 from depthbench.data.corpus import open_corpus
+from depthbench.data.encode import Stream
 from depthbench.data.layout import FORMAT, HEADER, TOKENIZER, Header, Stages
 from depthbench.data.progress import Progress
 from depthbench.errors import DataError, DepthbenchError
 
 STAGES, READING = "stages.json", "reading"
 
-Splits = dict[str, Sequence[str]]
+Splits = dict[str, Sequence[str] | Stream]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Recipe:
 
     `origin` is what the user gives to prepare it again: a known name, or a path.
     `tokenizer` is the content of a tokenizer file; without one a tokenizer of at most `vocab_size`
-    types is trained on the training split.
+    types is trained on the training split. `padded_vocab` is the vocabulary that models get where
+    it is larger than the tokenizer's.
     """
 
     name: str
@@ -41,15 +43,17 @@ class Recipe:
     licences: dict[str, str] = field(default_factory=dict)
     tokenizer: bytes | None = None
     vocab_size: int = 4096
+    padded_vocab: int = 0
     reference_hash: str = ""
 
 
 def build(recipe: Recipe, folder: Path, progress: Progress) -> None:
     """Make `folder` a corpus, or whole again. One process works, others wait and find it done."""
-    if not _fault(folder):
+    if not fault_of(folder):
         return
-    with _alone(folder):
-        fault = _fault(folder)
+    with alone(folder.parent / ".lock"):
+        folder.mkdir(parents=True, exist_ok=True)
+        fault = fault_of(folder)
         if not fault:
             return
         if (folder / HEADER).exists():
@@ -61,13 +65,13 @@ def build(recipe: Recipe, folder: Path, progress: Progress) -> None:
         _keep(folder, stages)
         (folder / HEADER).unlink(missing_ok=True)  # it would speak of files that are being replaced
         encoder, stages = _with_tokenizer(recipe, folder, stages, splits["train"], progress)
-        stages = _with_arrays(folder, stages, encoder, splits, progress)
+        stages = _with_arrays(recipe, folder, stages, encoder, splits, progress)
         _write_header(recipe, folder, stages, encoder)
         (folder / STAGES).unlink(missing_ok=True)
         shutil.rmtree(folder / READING, ignore_errors=True)
 
 
-def _fault(folder: Path) -> str:
+def fault_of(folder: Path) -> str:
     """Why the folder is not a corpus, or nothing."""
     try:
         open_corpus(folder)
@@ -100,13 +104,14 @@ def _read(recipe: Recipe, folder: Path, progress: Progress) -> Splits:
 
 
 def _with_tokenizer(
-    recipe: Recipe, folder: Path, stages: Stages, texts: Sequence[str], progress: Progress
+    recipe: Recipe, folder: Path, stages: Stages, texts: Sequence[str] | Stream, progress: Progress
 ) -> tuple[Tokenizer, Stages]:
     path = folder / TOKENIZER
     if not path.is_file() or files.sha256(path) != stages.tokenizer_hash:
         progress("tokenizer", 0, 1)
         content = recipe.tokenizer
         if content is None:
+            assert not isinstance(texts, Stream), "tokens come with the tokenizer that made them"
             stream = (text for batch in encode.in_batches(texts) for text in batch)
             trained = tokenizer.train(stream, recipe.vocab_size)
             content = tokenizer.serialise(trained)
@@ -120,7 +125,12 @@ def _with_tokenizer(
 
 
 def _with_arrays(
-    folder: Path, stages: Stages, encoder: Tokenizer, splits: Splits, progress: Progress
+    recipe: Recipe,
+    folder: Path,
+    stages: Stages,
+    encoder: Tokenizer,
+    splits: Splits,
+    progress: Progress,
 ) -> Stages:
     done, total = 0, sum(map(len, splits.values()))
 
@@ -129,7 +139,9 @@ def _with_arrays(
 
     arrays = dict(stages.arrays)
     if "token_bytes" not in arrays:
-        arrays["token_bytes"] = encode.write_token_bytes(folder, encoder)
+        arrays["token_bytes"] = encode.write_token_bytes(
+            folder, encoder, _vocab_size(recipe, encoder)
+        )
     for name, texts in splits.items():
         if name not in arrays:
             arrays[name] = encode.write_stream(folder, name, texts, encoder, batch_written)
@@ -146,7 +158,7 @@ def _write_header(recipe: Recipe, folder: Path, stages: Stages, encoder: Tokeniz
         for name, array in stages.arrays.items()
         if name.startswith("validation/")
     }
-    vocab_size = encoder.get_vocab_size()
+    vocab_size = _vocab_size(recipe, encoder)
     header = Header(
         **stages.model_dump(),
         format=FORMAT,
@@ -169,6 +181,10 @@ def _write_header(recipe: Recipe, folder: Path, stages: Stages, encoder: Tokeniz
         )
 
 
+def _vocab_size(recipe: Recipe, encoder: Tokenizer) -> int:
+    return max(recipe.padded_vocab, encoder.get_vocab_size())
+
+
 def _keep(folder: Path, stages: Stages) -> None:
     files.write(folder / STAGES, _json(stages))
 
@@ -178,9 +194,9 @@ def _json(model: Stages) -> bytes:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of the cache's corpora, which ends with the process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def alone(lock: Path) -> Iterator[None]:
+    """Hold the lock, which ends with the process."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield

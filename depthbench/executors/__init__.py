@@ -46,7 +46,10 @@ class Ended:
 
 
 class Executor(Protocol):
-    """The life of a matrix: `submit`, then `poll` until every task has ended."""
+    """The life of a matrix: `submit`, then `poll` until every task has ended.
+
+    After `stop` it can be used again: tuning and scored cells share one.
+    """
 
     @property
     def slots(self) -> int:

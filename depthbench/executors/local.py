@@ -63,7 +63,7 @@ class LocalExecutor:
         jobs: int | None = None,
         plugins: Sequence[Path] = (),
         *,
-        command: Sequence[str] = (sys.executable, "-m", "depthbench", "cell"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "depthbench", "cell"),
         cores: int | None = None,
         memory_bytes: int | None = None,
         grace: float = 20.0,

@@ -23,10 +23,11 @@ from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
 )
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
-from depthbench.errors import CheckpointError
+from depthbench.errors import CheckpointError, DepthbenchError
 from depthbench.folder import read_json, sync_directory, write_json
 from depthbench.train.ranks import ALONE, World
 
@@ -98,11 +99,16 @@ def load_newest(
     """
     warnings: list[str] = []
     for path in world.gathered(_newest_first(folder))[0]:
-        faults = [fault for fault in world.gathered(_fault(path, model, world)) if fault]
-        if not faults:
+        damaged = _first(world.gathered(_damage(path, world)))
+        fault = damaged or _first(world.gathered(_misfit(path, model)))
+        if not fault:
             return _restore(path, model, optimizer, world), warnings
-        warnings.append(f"{path} is damaged ({faults[0]}): an earlier checkpoint is used")
+        warnings.append(f"{path} is damaged ({fault}): an earlier checkpoint is used")
     return Progress(), warnings
+
+
+def _first(faults: list[str]) -> str:
+    return next(filter(None, faults), "")
 
 
 @contextmanager
@@ -176,31 +182,30 @@ def _digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _fault(path: Path, model: nn.Module, world: World) -> str:
+def _damage(path: Path, world: World) -> str:
     """What is wrong with the files that this rank looks at, or nothing."""
     try:
         document = read_json(path / PROGRESS)
         if document.pop("sha256", None) != _digest(document):
             return f"{PROGRESS} does not match its hash"
-        names = sorted(document["files"])[world.rank :: world.num]
-        changed = [n for n in names if _sha256(path / n) != document["files"][n]]
-        if changed:
-            return f"{changed[0]} does not match its hash"
         Progress(**document["progress"])
-        return _misfit(path, model)
-    except (OSError, CheckpointError, ValueError, TypeError, KeyError) as error:
+        for name in sorted(document["files"])[world.rank :: world.num]:
+            if _sha256(path / name) != document["files"][name]:
+                return f"{name} does not match its hash"
+    except (OSError, DepthbenchError, ValueError, TypeError, KeyError, AttributeError) as error:
         return str(error)
-    except Exception as error:  # safetensors and the reader have errors of their own
-        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _misfit(path: Path, model: nn.Module) -> str:
-    """What the checkpoint has not, or in another shape, or nothing."""
+    """What a sound checkpoint has not, or in another shape, or nothing."""
     kept = HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
     for name, parameter in model.named_parameters():
         found = kept.get(f"weight/{name}")
-        if found is None or found.size != parameter.shape:  # type: ignore[union-attr]
-            return f"{name} has another shape" if found else f"{name} is not in it"
+        if not isinstance(found, TensorStorageMetadata):
+            return f"{name} is not in it"
+        if found.size != parameter.shape:
+            return f"{name} has another shape"
     return ""
 
 

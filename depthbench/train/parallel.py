@@ -50,9 +50,9 @@ class Trainee:
         return not isinstance(self.objective, FSDPModule)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """bf16 products over fp32 weights, where the cell asks for them."""
-        bf16 = self.precision == "bf16"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
+        """bf16 products, whatever the weights are; what rules compute in fp32 stays so."""
+        narrow = self.precision != "fp32"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=narrow)
 
     def summed_nll(self, ids_BT: Tensor) -> Tensor:
         """Of predicting every token but the first, summed, in nats, with gradients."""

@@ -21,6 +21,7 @@ from depthbench.data import Corpus, batch
 from depthbench.environment import peak_memory_bytes
 from depthbench.folder import CellFolder, Metrics, truncate_metrics
 from depthbench.model.decoder import LanguageModel
+from depthbench.model.determinism import full_products
 from depthbench.train import checkpoint
 from depthbench.train.checkpoint import Progress
 from depthbench.train.evaluate import evaluate, windows_by_source
@@ -78,6 +79,7 @@ def train(
     once, or gets no gradient; `CheckpointError` if a checkpoint cannot be written.
     """
     torch.set_num_threads(config.threads)
+    full_products()
     subject = trainee(config, world)
     model = subject.model
     windows_by_source(corpus, config)  # too short a stream shows now, not after the last step
@@ -157,12 +159,15 @@ def _step(
     its size nor the number of ranks matters.
     """
     tokens = batch(corpus, config.seed, step, config.batch_size, config.sequence_length)
-    parts = micro_batches(torch.from_numpy(tokens), config.micro_batch_size, world)
+    ids_BT = torch.from_numpy(tokens)
+    if subject.device.type == "cuda":
+        ids_BT = ids_BT.pin_memory()  # else a copy would wait for what the device still has to do
+    parts = micro_batches(ids_BT, config.micro_batch_size, world)
     loss = torch.zeros((), dtype=torch.float64, device=subject.device)
     optimizer.zero_grad()
     for place, (micro, weight) in enumerate(parts, 1):
         with subject.averaging(last=place == len(parts)):
-            total = subject.summed_nll(micro.to(subject.device))
+            total = subject.summed_nll(micro.to(subject.device, non_blocking=True))
             mean = total * weight / config.tokens_per_step
             # Ranks average their gradients, and those of a sum are wanted.
             (mean * world.num).backward()

@@ -22,10 +22,14 @@ MEANINGS = {
     "Suite.evaluation": "how the validation loss is taken; by default as `evals/validation.yaml`",
     "Suite.measures": "what finished cells are asked",
     "Suite.norm_eps": "epsilon of every norm; by default the ladder's",
-    "Suite.precision": "`bf16`: autocast, with master weights and optimiser state in fp32",
+    "Suite.precision": "`bf16`: autocast, with master weights and optimiser state in fp32; "
+    "`paper_bf16`: autocast, and weights and optimiser state in bf16, too",
     "Suite.device": "`cpu`, `mps`, `cuda` or `cuda:0`",
-    "Suite.compile": "whether `torch.compile` is used",
-    "Suite.threads": "torch threads of a cell",
+    "Suite.compile": "`true`: the whole model as one graph; `blocks`: norms and MLPs, whose code "
+    "all blocks share",
+    "Suite.threads": "torch threads of a rank",
+    "Ranks.num": "processes; `batch_size` is shared out among them",
+    "Ranks.mode": "`ddp`: each holds the whole model; `fsdp`: each holds a shard of it",
     "Also.designs": "instead of the suite's",
     "Also.ladder": "instead of the suite's",
     "Also.loops": "instead of the suite's",

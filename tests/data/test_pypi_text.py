@@ -219,7 +219,7 @@ def test_any_change_of_the_manifest_is_another_folder(manifest: Manifest) -> Non
 
 
 def test_names_and_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(known_corpora()) == {"pypi-text"}
+    assert set(known_corpora()) == {"pypi-text", "fineweb-edu"}
     with pytest.raises(InputError, match="unknown corpus 'pypi-txt': did you mean 'pypi-text'"):
         prepare("pypi-txt", tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

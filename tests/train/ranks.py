@@ -29,7 +29,7 @@ def run(folder: CellFolder, world: World, stop_after: int | None) -> None:
     wishes = stop_after is not None and world.rank == world.num - 1
     stop = stopping_after(stop_after or 0) if wishes else lambda: False
     corpus = open_pinned(config.corpus)
-    train(config, folder, corpus, stop, checkpoint_seconds=1e9, world=world)
+    train(config, folder, corpus, stop, checkpoint_seconds=0, world=world)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Corpora of the Hugging Face hub: whole shards of parquet, tokenised by several processes."""
