@@ -26,6 +26,8 @@ from depthbench.train.ranks import World, joined, spread
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
 
+ORPHANED_SECONDS, ORPHANED_RANK_SECONDS = 8, 4
+
 
 @dataclass
 class _StopRequest:
@@ -40,6 +42,10 @@ class _StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
+        if not self.parent_alive():
+            # Whoever is in the middle of a long step must not outlive its matrix by much. Ranks get
+            # a second request when the process that started them is gone, and count from there.
+            signal.alarm(ORPHANED_RANK_SECONDS if spread() else ORPHANED_SECONDS)
 
     def __call__(self) -> bool:
         return self.asked or not self.parent_alive()
@@ -56,7 +62,7 @@ def main(
     config = folder.config()
     parent_alive = watch_parent()
     if config.ranks.num > 1 and not spread():
-        return _start(folder, config, plugins)
+        return _start(folder, config, plugins, parent_alive)
     stop = _StopRequest(parent_alive)
     stop.install()
     with joined(config.device) as world, folder.lock() if world.leads else nullcontext():
@@ -105,12 +111,17 @@ def _run(
     return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
 
 
-def _start(folder: CellFolder, config: CellConfig, plugins: Sequence[Path]) -> int:
+def _start(
+    folder: CellFolder,
+    config: CellConfig,
+    plugins: Sequence[Path],
+    parent_alive: Callable[[], bool],
+) -> int:
     started = datetime.now(UTC)
     if folder.finished:
         return 0
     try:
-        launch.start_ranks(folder.path, config.ranks.num, plugins)
+        launch.start_ranks(folder.path, config.ranks.num, plugins, parent_alive)
     except launch.RanksStoppedError:
         pass
     except launch.RanksError as error:

@@ -137,6 +137,9 @@ def cell(
     plugin: Plugins = None,
 ) -> None:
     """Run or continue one cell: what `run` and schedulers start."""
+    from depthbench.executors.local import watch_parent
+
+    watch_parent()  # before imports and plugins, which take their time
     from depthbench.cell import main as run_cell
 
     load_plugins(plugin)

@@ -22,6 +22,7 @@ VERBS = [
     *([], ["list"], ["plan"], ["run"], ["cell"], ["status"], ["report"], ["doctor"]),
     *(["probe"], ["eval"], ["export"], ["scaling", "fit"], ["scaling", "plan"]),
     *(["data", "prepare"], ["shapes", "solve"], ["new"], ["check"], ["reproduce"], ["compare"]),
+    *(["smoke"], ["track"]),
 ]
 PLUGIN = """
 from residuals import register
@@ -81,8 +82,15 @@ def test_list_names_everything_a_suite_can_name(place) -> None:
         "looped-quick": 3 * 1 * 3,
         "looped": 5 * 4 * 3 + 5 * 2 + 8,
         "laptop": 10 * 4 * 2 + 3,
+        "gpu-smoke": 10 * 2,
+        # Designs x shapes x seeds as published, and the baseline's further seeds at one shape.
+        "paper-400m": (10 * 5 + 2 * 2) * 2 + 3,
+        "paper-300m-backbone": (3 * 4 + 2 + 1) * 2 + 3,
+        "paper-ladder": 3 * (3 + 3 + 3 + 3) * 2 + 3,
+        "paper-1600m": 3 * 3 * 2,
     }
-    assert [(c["name"], c["prepared"]) for c in found["corpora"]] == [("pypi-text", False)]
+    unprepared = [("pypi-text", False), ("fineweb-edu", False)]
+    assert [(c["name"], c["prepared"]) for c in found["corpora"]] == unprepared
     assert json.loads(call("list", "suites", "--json").output) == found["suites"]
     assert written(place) == []
 

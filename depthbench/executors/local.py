@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,7 @@ _PARENT = "DEPTHBENCH_PARENT"
 _PR_SET_PDEATHSIG = 1
 
 
+@cache
 def watch_parent() -> Callable[[], bool]:
     """For the cell command to call first: a cell never outlives the matrix that started it.
 

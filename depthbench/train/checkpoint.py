@@ -97,6 +97,9 @@ def load_newest(
 
     Returns the progress and one warning for every damaged checkpoint passed over.
     """
+    if world.leads:  # what a crash left; nobody else writes while the cell is locked
+        for aside in folder.glob(".step-*.aside"):
+            _remove(aside)
     warnings: list[str] = []
     for path in world.gathered(_newest_first(folder))[0]:
         damaged = _first(world.gathered(_damage(path, world)))
