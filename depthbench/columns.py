@@ -63,7 +63,9 @@ COLUMNS: Mapping[str, Column] = {
     "steps": Column(WHOLE, "optimiser steps of a whole run"),
     "tokens": Column(WHOLE, "training tokens of a whole run: steps × batch_size × sequence_length"),
     "budget": Column(TEXT, "`tokens` or `flops`: what the suite fixed; never ranked together"),
-    "precision": Column(TEXT, "`fp32`, or `bf16` for autocast with fp32 master weights"),
+    "precision": Column(
+        TEXT, "`fp32`; `bf16`: autocast over fp32 weights; `paper_bf16`: over bf16 weights"
+    ),
     "recipe": Column(TEXT, "JSON object: optimiser, schedule and norm epsilon, without the rate"),
     "corpus": Column(TEXT, "name of the corpus"),
     "corpus_hash": Column(TEXT, "hash of the prepared corpus"),
@@ -120,7 +122,8 @@ COLUMNS: Mapping[str, Column] = {
     "host": Column(TEXT, "host name"),
     "cpu": Column(TEXT, "model of the CPU"),
     "device": Column(TEXT, "`cpu`, `mps` or the name of the GPU"),
-    "threads": Column(WHOLE, "torch threads of the cell"),
+    "ranks": Column(WHOLE, "processes that trained the cell"),
+    "threads": Column(WHOLE, "torch threads of each"),
     "platform": Column(TEXT, "operating system and C library"),
     "python": Column(TEXT, "version of Python"),
     "torch": Column(TEXT, "version of PyTorch"),

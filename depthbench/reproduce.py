@@ -16,8 +16,10 @@ from depthbench.errors import DepthbenchError, InputError
 from depthbench.folder import FINISHED, CellFolder
 from depthbench.store import Record, records
 
-SAME = ("cpu", "device", "threads", "platform", "python", "torch", "numpy", "depthbench")
+SAME = ("cpu", "device", "ranks", "threads", "platform", "python", "torch", "numpy", "depthbench")
 """What must agree for two runs to be equal bit by bit."""
+HOW_IT_RAN = ("threads", "ranks", "activation_checkpointing", "deterministic", "tuned", "measures")
+"""What of a configuration changes no loss beyond rounding."""
 
 Verdict = Literal["bitwise", "within noise", "differs", "unknown"]
 
@@ -105,7 +107,7 @@ def seed_noise(rows: Sequence[Record]) -> float | None:
                 config = config_of(row)
             except InputError:  # of an older version, or damaged: it tells nothing of noise
                 continue
-            alike = config.model_dump(exclude={"seed", "threads", "tuned", "measures"})
+            alike = config.model_dump(exclude={"seed", *HOW_IT_RAN})
             groups[json.dumps(alike, sort_keys=True)].setdefault(config.seed, row["loss"])
     several = [list(losses.values()) for losses in groups.values() if len(losses) > 1]
     freedom = sum(len(losses) - 1 for losses in several)
@@ -140,7 +142,9 @@ def reproduce(
             f"{folder} is {again['status']}, where the published row is done: {again['error']}"
         )
     now = {name: again[name] for name in SAME}
-    differing = {n: (row.get(n), value) for n, value in now.items() if row.get(n) != value}
+    then = {name: row.get(name) for name in SAME}
+    then["ranks"] = then["ranks"] or 1  # rows of before there were several do not say so
+    differing = {name: (then[name], now[name]) for name in SAME if then[name] != now[name]}
     return judged(row["digest"], row["loss"], again["loss"], differing, noise)
 
 

@@ -47,6 +47,7 @@ class Environment(Part):
     torch: str | None = None
     numpy: str | None = None
     depthbench: str | None = None
+    ranks: int = 1
     git_commit: str | None = None
     git_dirty: bool | None = None
 

@@ -163,6 +163,7 @@ def _of_config(config: CellConfig) -> Record:
         "evaluation": hashlib.sha256(json.dumps(evaluated).encode()).hexdigest()[:12],
         "evaluation_tokens": config.evaluation.tokens,
         "device": config.device,
+        "ranks": config.ranks.num,
         "threads": config.threads,
         "config": config.model_dump_json(),
     }

@@ -155,11 +155,14 @@ def relative_speed(line: Line, lines: Iterable[Line]) -> float | Blank:
     return fmean(ratios) if ratios else Blank(NO_SPEED_REFERENCE)
 
 
+_WHERE = ("host", "device", "ranks", "threads", "suite")
+
+
 def _speeds(lines: Iterable[Line]) -> dict[tuple[str, ...], list[float]]:
     speeds: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for record in (record for line in lines for record in line.done):
         if record["tokens_per_second"]:
-            where = tuple(str(record[name]) for name in ("host", "device", "threads", "suite"))
+            where = tuple(str(record[name]) for name in _WHERE)
             speeds[where].append(record["tokens_per_second"])
     return speeds
 

@@ -112,6 +112,7 @@ def result(cell: CellConfig, loss: float | None, **changes: Any) -> dict[str, An
             "host": "bench-01",
             "cpu": "AMD EPYC 9R14",
             "device": "cpu",
+            "ranks": 1,
             "threads": 1,
             "git_commit": "3f9ad11",
             "git_dirty": False,

@@ -63,6 +63,7 @@ def record() -> Callable[..., Record]:
             "added_share": 0.0,
             "host": "a",
             "device": "cpu",
+            "ranks": 1,
             "threads": 1,
         }
         return base | changes
