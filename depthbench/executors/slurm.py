@@ -45,7 +45,7 @@ class SlurmExecutor:
         options: SlurmOptions,
         plugins: Sequence[Path] = (),
         *,
-        command: Sequence[str] = (sys.executable, "-m", "depthbench", "cell"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "depthbench", "cell"),
         every: float = 5.0,
         late: float = 60.0,
     ) -> None:

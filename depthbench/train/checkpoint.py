@@ -11,7 +11,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
-from depthbench.errors import CheckpointError, DepthbenchError
+from depthbench.errors import DepthbenchError
 from depthbench.folder import read_json, sync_directory, write_json
 from depthbench.train.ranks import ALONE, World
+from depthbench.train.room import not_written
 
 KEPT = 2
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -123,12 +124,8 @@ def _said(folder: Path, tensors: dict[str, Tensor], world: World) -> Iterator[No
         if world.leads:
             for aside in folder.glob(".step-*.aside"):
                 _remove(aside)
-        needed = sum(t.numel() * t.element_size() for t in tensors.values())
-        raise CheckpointError(
-            f"no checkpoint could be written to {folder} ({_reason(error)}): it needs {needed:,} "
-            f"bytes and {_free(folder)} are free; make room and start again, the previous "
-            "checkpoint is whole"
-        ) from error
+        reason = _reason(error)
+        raise not_written("checkpoint", folder, tensors.values(), reason) from error
 
 
 @contextmanager
@@ -144,13 +141,6 @@ def _reason(error: OSError | CheckpointException) -> str:
     if isinstance(error, CheckpointException):
         return str(next(iter(error.failures.values()))[0])
     return str(error)
-
-
-def _free(folder: Path) -> str:
-    with suppress(OSError):
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
-        return f"{shutil.disk_usage(existing).free:,}"
-    return "an unknown number"
 
 
 def _newest_first(folder: Path) -> list[Path]:

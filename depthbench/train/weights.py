@@ -11,10 +11,14 @@ from torch.distributed.tensor import DTensor
 from depthbench.errors import CheckpointError
 from depthbench.folder import replacing
 from depthbench.train.ranks import ALONE, World
+from depthbench.train.room import not_written
 
 
 def save_weights(path: Path, model: nn.Module, world: World = ALONE) -> None:
-    """The weights alone, whole, on the CPU. All ranks call it together, and the first writes."""
+    """The weights alone, whole, on the CPU. All ranks call it together, and the first writes.
+
+    Raises `CheckpointError` if they cannot be written.
+    """
     whole: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         values = parameter.detach()
@@ -23,8 +27,11 @@ def save_weights(path: Path, model: nn.Module, world: World = ALONE) -> None:
         if world.leads:
             whole[name] = values.cpu().contiguous()
     if world.leads:
-        with replacing(path) as aside:
-            save_file(whole, aside)
+        try:
+            with replacing(path) as aside:
+                save_file(whole, aside)
+        except (OSError, SafetensorError) as error:
+            raise not_written("weights", path.parent, whole.values(), str(error)) from error
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

@@ -73,25 +73,20 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.fixture(scope="module")
-def configs(corpus: Corpus) -> list[CellConfig]:
-    """Three cells, the last of which takes some seconds."""
-    documents = [
-        cell_document(corpus, "pre-ln"),
-        cell_document(corpus, "keel"),
-        cell_document(corpus, "pre-ln", steps=500),
-    ]
-    return [CellConfig.model_validate(document) for document in documents]
+def config(corpus: Corpus) -> CellConfig:
+    """A cell that takes some seconds."""
+    return CellConfig.model_validate(cell_document(corpus, "pre-ln", steps=500))
 
 
 @pytest.fixture(scope="module")
 def undisturbed(
-    configs: list[CellConfig], corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+    config: CellConfig, corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The three cells, run one after the other on this machine."""
+    """The same, run on this machine."""
     out = tmp_path_factory.mktemp("local")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEPTHBENCH_CACHE", str(corpus.path.parents[1]))
-        cells: list[Any] = [Planned(config) for config in configs]
+        cells: list[Any] = [Planned(config)]
         assert matrix.run(cells, out, jobs=1, console=Console(file=io.StringIO())) == 0
     return out
 
@@ -103,30 +98,12 @@ def rows(out: Path) -> dict[str, dict[str, Any]]:
     return {str(cell): dict(row) for cell, row in table[columns].iterrows()}
 
 
-def test_three_cells_give_the_same_rows_as_on_one_machine(
-    tmp_path: Path,
-    make: Make,
-    configs: list[CellConfig],
-    corpus: Corpus,
-    undisturbed: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("DEPTHBENCH_CACHE", str(corpus.path.parents[1]))  # of the matrix, not Ray's
-    cells: list[Any] = [Planned(config, memory_bytes=10**8) for config in configs]
-    out = tmp_path / "runs"
-    console = Console(file=io.StringIO())
-    assert matrix.run(cells, out, console=console, executor=make(command=())) == 0
-    found = rows(out)
-    assert [row["status"] for row in found.values()] == ["done"] * 3
-    assert found == rows(undisturbed)
-
-
 def test_a_cell_of_a_lost_node_goes_on_elsewhere(
-    tmp_path: Path, nodes: Any, configs: list[CellConfig], corpus: Corpus, undisturbed: Path
+    tmp_path: Path, nodes: Any, config: CellConfig, corpus: Corpus, undisturbed: Path
 ) -> None:
     cache = {"DEPTHBENCH_CACHE": str(corpus.path.parents[1])}
-    folder = CellFolder(tmp_path / configs[2].folder_name())
-    running = parent(tmp_path, configs[2:], (), address=nodes.address, environment=cache)
+    folder = CellFolder(tmp_path / config.folder_name())
+    running = parent(tmp_path, [config], (), address=nodes.address, environment=cache)
     wait_until(lambda: folder.metrics_path.exists(), seconds=60)
     wait_until(lambda: len(read_metrics(folder.metrics_path)) > 2, seconds=60)
     pid = pid_of(folder.path)

@@ -311,6 +311,13 @@ def test_a_cell_says_which_checkpoint_is_damaged_and_ends_the_same(
     assert outcome.measures == expected
 
 
+def test_weights_that_find_no_room_say_what_they_need(tmp_path) -> None:
+    model, _ = pair()
+    numbers = sum(p.numel() for p in model.parameters())
+    with pytest.raises(CheckpointError, match=rf"no weights .* needs {4 * numbers:,} bytes and "):
+        save_weights(tmp_path / "gone" / "model.safetensors", model)
+
+
 def test_weights_come_back(tmp_path) -> None:
     model, _ = pair(steps=2)
     save_weights(tmp_path / "model.safetensors", model)
