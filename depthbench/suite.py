@@ -110,11 +110,6 @@ class Suite(Frozen):
                 f"micro_batch_size = {self.micro_batch_size} does not divide "
                 f"batch_size = {self.batch_size}: choose a divisor"
             )
-        if self.ranks.num > self.batch_size:
-            raise ValueError(
-                f"ranks.num = {self.ranks.num} is more than batch_size = {self.batch_size}: every "
-                "rank needs a sequence of each batch"
-            )
         step = self.batch_size * self.sequence_length
         for place, part in enumerate(self.parts()):
             where = f"also.{place - 1}." if place else ""
