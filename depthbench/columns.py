@@ -26,8 +26,9 @@ COLUMNS: Mapping[str, Column] = {
     "copies": Column(TEXT, "further folders with this cell and the same outcome, after `; `"),
     "digest": Column(
         TEXT,
-        "16 hex digits of the whole configuration without its measures: rows with one digest are "
-        "one experiment; missing if the cell is damaged",
+        "16 hex digits of the configuration without measures, tuning and how it is run (`ranks`, "
+        "`activation_checkpointing`, `deterministic`): rows with one digest are one experiment; "
+        "missing if the cell is damaged",
     ),
     "design": Column(TEXT, "name of the design"),
     "design_version": Column(WHOLE, "its version, raised whenever numbers may change"),
@@ -109,14 +110,19 @@ COLUMNS: Mapping[str, Column] = {
     "total_flops": Column(REAL, "FLOPs of the whole training run"),
     "peak_memory_bytes": Column(
         WHOLE,
-        "peak of the cell's process, bytes: resident memory on a CPU, the allocator's on CUDA",
+        "peak of the cell's process, of several ranks the largest, bytes: resident memory on a "
+        "CPU, the allocator's on CUDA",
     ),
     "activation_bytes": Column(
-        WHOLE, "bytes that autograd keeps for one micro-batch; the same on every machine"
+        WHOLE,
+        "bytes that autograd keeps for one micro-batch; the same on every machine; missing of "
+        "sharded cells",
     ),
     "tokens_per_second": Column(REAL, "training speed; compares within one host only"),
     "step_seconds": Column(REAL, "seconds of one optimiser step; compares within one host only"),
-    "device_hours": Column(REAL, "hours of training, all parts of a resumed run together"),
+    "device_hours": Column(
+        REAL, "hours of training times ranks, all parts of a resumed run together"
+    ),
     "seconds": Column(REAL, "seconds of the process that ended the cell, measures included"),
     # Where it ran.
     "host": Column(TEXT, "host name"),

@@ -15,7 +15,7 @@ Precision = Literal["fp32", "bf16", "paper_bf16"]
 """`bf16`: autocast over fp32 weights. `paper_bf16`: weights, gradients and moments are bf16."""
 Match = Literal["shape", "total"]
 Compile = bool | Literal["blocks"]
-"""`blocks`: norms, projections and MLPs one by one, whose code all blocks share."""
+"""`blocks`: norms and MLPs one by one, whose code all blocks share."""
 
 
 class Frozen(BaseModel):

@@ -26,7 +26,7 @@ def prepare(out: Path, suite_name: str | None, cells: int) -> None:
     suite = load_suite(suite_name) if suite_name else _own(out, cells)
     if suite.tune is not None:
         raise InputError(f"suite {suite.name} tunes first: take one that gives its learning rates")
-    corpus = corpora.prepare_ref(suite.corpus, suite.local, lambda *_: None)
+    corpus = corpora.prepare_ref(suite.corpus, suite.local, lambda *_: None, suite.hub)
     planned = [
         {
             "config": cell.config.model_dump(mode="json"),
