@@ -1,12 +1,15 @@
 """The cell command: one training run on its folder, started by whoever likes to."""
 
+import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -18,11 +21,18 @@ from depthbench.data.pinned import open_pinned
 from depthbench.environment import environment
 from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, DepthbenchError
 from depthbench.executors.local import watch_parent
-from depthbench.folder import SCHEMA, CellFolder, last_training_record, read_metrics, write_json
+from depthbench.folder import (
+    FINISHED,
+    SCHEMA,
+    CellFolder,
+    last_training_record,
+    read_metrics,
+    write_json,
+)
 from depthbench.ledger import ledger
 from depthbench.measure import StoppedError, check, layer_statistics, measure
 from depthbench.model.determinism import deterministic
-from depthbench.train.ranks import World, joined, spread
+from depthbench.train.ranks import World, joined, leave, spread
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
 
@@ -63,12 +73,18 @@ def main(
     parent_alive = watch_parent()
     if config.ranks.num > 1 and not spread():
         return _start(folder, config, plugins, parent_alive)
+    if launch.started_here():
+        Thread(target=launch.end_with_parent, args=(parent_alive,), daemon=True).start()
     stop = _StopRequest(parent_alive)
     stop.install()
-    with joined(config.device) as world, folder.lock() if world.leads else nullcontext():
-        if world.gathered(folder.finished)[0]:
-            return 0
-        code = _run(folder, config, stop, checkpoint_seconds, world)
+    try:
+        with joined(config.device) as world, folder.lock() if world.leads else nullcontext():
+            if world.gathered(folder.finished)[0]:
+                return 0
+            code = _run(folder, config, stop, checkpoint_seconds, world)
+    except Exception as error:  # before the cell began: no device, no lock
+        launch.tell(str(error))
+        raise
     # Whoever started the ranks takes an exit code for a crash, and reads the folder.
     return 0 if code == EXIT_INTERRUPTED and launch.started_here() else code
 
@@ -90,6 +106,7 @@ def _run(
                 observe=layer_statistics(folder, corpus, config),
                 world=world,
             )
+        leave()  # together, before one of them measures for long
         if not world.leads:
             return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
         missing = measure(folder, corpus, stop) if outcome.status == "done" else {}
@@ -104,6 +121,11 @@ def _run(
         launch.tell(message)
         if world.leads:
             _fail(folder, config, started, message)
+        if world.num > 1:
+            # At once: to leave an accelerator's group in order is to wait for the others.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(EXIT_FAILED)
         return EXIT_FAILED
     result = _ended(config, folder, started, outcome, corpus.unigram_entropy, world.num)
     result["not_measured"] = missing
@@ -127,6 +149,8 @@ def _start(
     except launch.RanksError as error:
         print(error)
         with folder.lock():
+            if folder.status() in FINISHED:  # it failed on its way out
+                return 0
             _fail(folder, config, started, str(error))
         return EXIT_FAILED
     return 0 if folder.finished else EXIT_INTERRUPTED
@@ -156,7 +180,7 @@ def _ended(
     result["ledger"] = {
         **ledger(config).as_dict(),
         "activation_bytes": outcome.activation_bytes,
-        "device_hours": ranks * outcome.seconds / 3600,
+        "device_hours": outcome.device_seconds / 3600,
         "peak_memory_bytes": outcome.peak_memory_bytes,
         "tokens_per_second": outcome.tokens_per_second,
         "step_seconds": outcome.step_seconds,

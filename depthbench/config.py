@@ -267,6 +267,11 @@ class CellConfig(Frozen):
                 f"ranks.num = {self.ranks.num} is more than batch_size = {self.batch_size}: every "
                 "rank needs a sequence of each batch"
             )
+        if self.ranks.num > 1 and ":" in self.device:
+            raise ValueError(
+                f"device = {self.device} with ranks.num = {self.ranks.num}: every rank has a "
+                f"device of its own. Use device = {self.device.partition(':')[0]}"
+            )
         if self.compile is True and self.ranks.num > 1:
             raise ValueError(
                 f"compile = true with ranks.num = {self.ranks.num}: a whole graph hides the blocks "

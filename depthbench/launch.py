@@ -22,6 +22,7 @@ from depthbench.train.ranks import environment
 
 LOOPBACK = "127.0.0.1"
 ORPHANED_SECONDS = 4.0
+AT_ONCE_SECONDS = 15
 SAVING_SECONDS = 3600
 _FAILURES = "DEPTHBENCH_FAILURES"
 
@@ -54,7 +55,7 @@ def start_ranks(
     One that fails ends the others. They find each other at a port that the system chooses, so that
     any number of cells can run on one machine. Raises `RanksError` and `RanksStoppedError`.
     """
-    Thread(target=_end_with_parent, args=(parent_alive,), daemon=True).start()
+    Thread(target=end_with_parent, args=(parent_alive,), daemon=True).start()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -86,8 +87,12 @@ def _patient() -> dict[str, Any]:
     return {"shutdown_timeout": SAVING_SECONDS} if "shutdown_timeout" in known else {}
 
 
-def _end_with_parent(parent_alive: Callable[[], bool]) -> None:
-    """torchrun would give the ranks of an orphan half a minute; its end is a signal to them."""
+def end_with_parent(parent_alive: Callable[[], bool]) -> None:
+    """Ends this process some seconds after its parent, whatever it waits for by then.
+
+    For the process that starts ranks, as torchrun would give those of an orphan half a minute, and
+    for ranks, which cannot see a signal while they wait for an accelerator.
+    """
     while parent_alive():
         time.sleep(0.5)
     time.sleep(ORPHANED_SECONDS)
@@ -96,8 +101,11 @@ def _end_with_parent(parent_alive: Callable[[], bool]) -> None:
 
 def _cause(failed: ChildFailedError, told: Path) -> str:
     """A rank that was killed could not say so; else whoever spoke first."""
+    first = failed.get_first_failure()[1].timestamp
     for rank, failure in failed.failures.items():
-        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:
+        # Those that are killed for the failure of another end half a minute later.
+        at_once = failure.timestamp - first < AT_ONCE_SECONDS
+        if at_once and failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:
             return (
                 f"rank {rank} was ended by signal {-failure.exitcode}: most likely the machine ran "
                 "out of memory. Set a smaller micro_batch_size, activation_checkpointing or "

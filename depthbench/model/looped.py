@@ -110,6 +110,9 @@ class LoopedDecoder(LanguageModel):
         e_BTD = s_BTD = self.prelude_norm(x_BTD)
         for t in range(self.loop.forward):
             core, time = self.core_at(t)
+            if t == self.loop.num_cut and not torch.compiler.is_compiling():
+                # Until torch 2.10 autocast kept the casts it had made without gradients.
+                torch.clear_autocast_cache()
             with torch.no_grad() if t < self.loop.num_cut else nullcontext():
                 s_BTD = core.loop(e_BTD, s_BTD, seq, cache, time)
         last_BTD: Tensor = s_BTD if self.coda is None else self.coda(s_BTD, seq, cache)

@@ -33,6 +33,7 @@ from depthbench.train.ranks import ALONE, World
 from depthbench.train.room import not_written
 
 KEPT = 2
+FILE_BYTES = 2**30
 MOMENTS = ("exp_avg", "exp_avg_sq")
 PROGRESS = "progress.json"
 
@@ -43,6 +44,7 @@ class Progress:
 
     step: int = 0
     elapsed: float = 0.0
+    device_seconds: float = 0.0
     train_seconds: float = 0.0
     pending_losses: list[float] = field(default_factory=list)
     recent_losses: list[float] = field(default_factory=list)
@@ -64,10 +66,11 @@ def save(
     tensors = _tensors(model, optimizer, with_moments=progress.step > 0)
     with _said(folder, tensors, world):
         if world.leads:
-            _remove(aside)
+            for left in folder.glob(".step-*.aside"):
+                _remove(left)
             aside.mkdir(parents=True)
         world.gathered(None)
-        writer = HuggingFaceStorageWriter(str(aside), save_distributed=True)
+        writer = HuggingFaceStorageWriter(str(aside), _files(tensors), save_distributed=True)
         with _alone_in_silence():
             save_tensors(tensors, storage_writer=writer, no_dist=world.num == 1)
         hashes: dict[str, str] = {}
@@ -77,7 +80,8 @@ def save(
             document = {"progress": asdict(progress), "files": hashes}
             write_json(aside / PROGRESS, document | {"sha256": _digest(document)})
             sync_directory(aside)
-            _remove(target)  # only a damaged one can be there
+            if target.exists():  # whatever ends this process now, one of the two is whole
+                os.replace(target, folder / f".{target.name}.old.aside")
             os.replace(aside, target)
             sync_directory(folder)
     if world.leads:
@@ -152,7 +156,10 @@ def _tensors(
 ) -> dict[str, Tensor]:
     """What a checkpoint holds, by name; moments that do not exist yet are made, as zeros."""
     tensors: dict[str, Tensor] = {}
+    begun = bool(optimizer.state)
     for name, parameter in model.named_parameters():
+        # A parameter of a sharded model that is gathered is another object than the optimiser's.
+        assert not (with_moments and begun) or parameter in optimizer.state, name
         tensors[f"weight/{name}"] = parameter.detach()
         state = optimizer.state[parameter] if with_moments else {}
         for key in MOMENTS if with_moments else ():
@@ -160,10 +167,22 @@ def _tensors(
     return tensors
 
 
+def _files(tensors: dict[str, Tensor]) -> dict[str, int]:
+    """The number of the file that each tensor goes to, from 1: a file is put together in memory."""
+    number, size, numbers = 1, 0, {}
+    for name, tensor in tensors.items():
+        numbers[name], size = number, size + tensor.numel() * tensor.element_size()
+        if size >= FILE_BYTES:
+            number, size = number + 1, 0
+    return numbers
+
+
 def _hashes(folder: Path, world: World) -> dict[str, str]:
     """Of every `num`-th file, this rank's share of the work."""
-    files = sorted(folder.glob("*.safetensors"))[world.rank :: world.num]
-    return {file.name: _sha256(file) for file in files}
+    # What another machine has just written may not be in a listing here yet.
+    seen = world.gathered([file.name for file in folder.glob("*.safetensors")])
+    names = sorted({name for own in seen for name in own})[world.rank :: world.num]
+    return {name: _sha256(folder / name) for name in names}
 
 
 def _sha256(file: Path) -> str:

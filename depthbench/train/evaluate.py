@@ -37,6 +37,7 @@ def evaluate(
         nll = trainee.token_nll(torch.from_numpy(batch.astype(np.int64)).to(trainee.device))
         if place < len(batches):
             own[source] += nll.sum(dtype=torch.float64).item()
+    trainee.rest()
     nats = dict(zip(own, world.sums(*own.values()), strict=True))
     tokens = {source: all_[:, 1:].size for source, all_ in windows.items()}
     size_of = {s: int(corpus.token_bytes[w[:, 1:]].sum(dtype=np.int64)) for s, w in windows.items()}

@@ -66,6 +66,11 @@ class Trainee:
             nll_BT: Tensor = self.objective(ids_BT[:, :-1], ids_BT[:, 1:], each=True)
         return nll_BT
 
+    def rest(self) -> None:
+        """After passes without a backward one, which leave the root of a sharded model gathered."""
+        if isinstance(self.objective, FSDPModule):
+            self.objective.reshard()
+
     def averaging(self, last: bool) -> AbstractContextManager[object]:
         """For a backward pass: gradients become their mean over ranks in the `last` of several."""
         if isinstance(self.objective, FSDPModule):

@@ -9,6 +9,8 @@ from typing import TypeVar
 import torch
 from torch import distributed as dist
 
+from depthbench.errors import InputError
+
 T = TypeVar("T")
 _VARIABLES = (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
 
@@ -83,9 +85,19 @@ def joined(device: str) -> Iterator[World]:
     # Small agreements stay on the CPU: waiting for one does not wait for the accelerator's queue.
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
     if device.startswith("cuda"):
+        if world.local >= (num := torch.cuda.device_count()):
+            raise InputError(
+                f"rank {world.rank} finds {num} GPUs here: set ranks.num to at most that number"
+            )
         torch.cuda.set_device(world.device(device))
     dist.init_process_group(backend, rank=world.rank, world_size=world.num)
     try:
         yield world
     finally:
+        leave()
+
+
+def leave() -> None:
+    """To be called by all ranks at about the same time: an accelerator's group ends together."""
+    if dist.is_initialized():
         dist.destroy_process_group()

