@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -20,7 +19,7 @@ from depthbench.conformance.badge import badge
 from depthbench.data.pinned import open_pinned
 from depthbench.environment import environment
 from depthbench.errors import EXIT_FAILED, EXIT_INTERRUPTED, DepthbenchError
-from depthbench.executors.local import watch_parent
+from depthbench.executors.local import end_with_parent, watch_parent
 from depthbench.folder import (
     FINISHED,
     SCHEMA,
@@ -36,7 +35,7 @@ from depthbench.train.ranks import World, joined, leave, spread
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
 
-ORPHANED_SECONDS, ORPHANED_RANK_SECONDS = 8, 4
+ORPHANED_SECONDS = 8.0
 
 
 @dataclass
@@ -52,10 +51,6 @@ class _StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
-        if not self.parent_alive():
-            # Whoever is in the middle of a long step must not outlive its matrix by much. Ranks get
-            # a second request when the process that started them is gone, and count from there.
-            signal.alarm(ORPHANED_RANK_SECONDS if spread() else ORPHANED_SECONDS)
 
     def __call__(self) -> bool:
         return self.asked or not self.parent_alive()
@@ -70,11 +65,12 @@ def main(
     """
     folder = CellFolder(path)
     config = folder.config()
-    parent_alive = watch_parent()
-    if config.ranks.num > 1 and not spread():
-        return _start(folder, config, plugins, parent_alive)
-    if launch.started_here():
-        Thread(target=launch.end_with_parent, args=(parent_alive,), daemon=True).start()
+    parent_alive, starts = watch_parent(), config.ranks.num > 1 and not spread()
+    # Ranks lose their parent only when that has waited, so that each of the two has half of it.
+    halved = starts or launch.started_here()
+    end_with_parent(parent_alive, ORPHANED_SECONDS / 2 if halved else ORPHANED_SECONDS)
+    if starts:
+        return _start(folder, config, plugins)
     stop = _StopRequest(parent_alive)
     stop.install()
     try:
@@ -133,17 +129,12 @@ def _run(
     return EXIT_INTERRUPTED if outcome.status == "interrupted" else 0
 
 
-def _start(
-    folder: CellFolder,
-    config: CellConfig,
-    plugins: Sequence[Path],
-    parent_alive: Callable[[], bool],
-) -> int:
+def _start(folder: CellFolder, config: CellConfig, plugins: Sequence[Path]) -> int:
     started = datetime.now(UTC)
     if folder.finished:
         return 0
     try:
-        launch.start_ranks(folder.path, config.ranks.num, plugins, parent_alive)
+        launch.start_ranks(folder.path, config.ranks.num, plugins)
     except launch.RanksStoppedError:
         pass
     except launch.RanksError as error:

@@ -1,7 +1,6 @@
 """The command line. Heavy imports stay inside the verbs, so that help is there at once."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +8,8 @@ import typer
 from rich.console import Console
 
 from depthbench import __version__
-from depthbench.console import Reporting, bars, print_json, print_table
+from depthbench.console import Reporting, print_json, print_table
+from depthbench.data_verbs import data_app
 from depthbench.design_verbs import check, new
 from depthbench.errors import EXIT_FAILED, InputError
 from depthbench.listings import COLUMNS, KINDS, Kind
@@ -38,7 +38,6 @@ app = typer.Typer(
     help="Which residual designs turn extra layers into extra computation?",
 )
 shapes_app = typer.Typer(no_args_is_help=True)
-data_app = typer.Typer(no_args_is_help=True)
 app.add_typer(shapes_app, name="shapes")
 app.add_typer(data_app, name="data")
 app.add_typer(scaling_app, name="scaling")
@@ -194,76 +193,6 @@ def doctor(
         print_json(checks)
     else:
         print_table("this installation", checks, COLUMNS["doctor"])
-
-
-@data_app.callback()
-def _data() -> None:
-    """Prepare corpora."""
-
-
-@data_app.command()
-def prepare(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="A known corpus, hf:owner/name, or a txt, jsonl or parquet file or folder."
-        ),
-    ] = "pypi-text",
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="How local text is read, as text=body, or what is taken of a hub corpus.",
-        ),
-    ] = None,
-    tokens: Annotated[
-        str | None, typer.Option(help="Of a hub corpus, for training: 8B, 400M or a number.")
-    ] = None,
-    subset: Annotated[
-        str | None, typer.Option(help="Of a hub corpus, as its card calls it.")
-    ] = None,
-    split: Annotated[str | None, typer.Option(help="Of a hub corpus; default train.")] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(help="A folder laid out like the hub repository, to read instead."),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer.json to use instead of the hub's.")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="That tokenise a hub corpus; default one per core.")
-    ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Use what is at hand.")] = False,
-) -> None:
-    """Fetch, tokenise and store a corpus in the cache; print its folder."""
-    from depthbench import data
-    from depthbench.data.hub.options import hub_corpus
-    from depthbench.inputs import overridden, validated
-
-    of_hub = {"tokens": tokens, "subset": subset, "split": split}
-    of_hub = {key: value for key, value in of_hub.items() if value is not None}
-    by_hand = {"--source": source, "--tokenizer": tokenizer, "--processes": processes}
-    local, hub = data.LocalOptions(), data.HubOptions()
-    if hub_corpus(name, hub) is not None:
-        hub = validated(data.HubOptions, overridden(of_hub, overrides or ()), name)
-    else:
-        unused = [f"--{key}" for key in of_hub] + [
-            key for key, v in by_hand.items() if v is not None
-        ]
-        if unused:
-            raise InputError(f"{', '.join(unused)}: {name} is no corpus of the hub")
-        local = validated(
-            data.LocalOptions, overridden({}, overrides or ()), "how local text is read"
-        )
-    access = data.HubAccess(
-        source, tokenizer, processes, lambda ahead: print(f"{name}: {ahead}", file=sys.stderr)
-    )
-    with bars() as tell:
-        folder = data.prepare(
-            name, offline=offline, on_progress=tell, local=local, hub=hub, access=access
-        )
-    print(folder)
 
 
 @shapes_app.callback()

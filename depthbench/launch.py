@@ -5,23 +5,20 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from depthbench.errors import EXIT_INTERRUPTED
 from depthbench.executors.local import guarded
 from depthbench.train.ranks import environment
 
 LOOPBACK = "127.0.0.1"
-ORPHANED_SECONDS = 4.0
 AT_ONCE_SECONDS = 15
 SAVING_SECONDS = 3600
 _FAILURES = "DEPTHBENCH_FAILURES"
@@ -47,15 +44,12 @@ def tell(message: str) -> None:
         place.write_text(message, encoding="utf-8")
 
 
-def start_ranks(
-    folder: Path, num: int, plugins: Sequence[Path], parent_alive: Callable[[], bool]
-) -> None:
+def start_ranks(folder: Path, num: int, plugins: Sequence[Path]) -> None:
     """Runs the cell command in `num` processes and returns when all have ended well.
 
     One that fails ends the others. They find each other at a port that the system chooses, so that
     any number of cells can run on one machine. Raises `RanksError` and `RanksStoppedError`.
     """
-    Thread(target=end_with_parent, args=(parent_alive,), daemon=True).start()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -85,18 +79,6 @@ def _patient() -> dict[str, Any]:
     """Ranks that save a large checkpoint are left the time; whoever starts cells has a limit."""
     known = {field.name for field in fields(LaunchConfig)}
     return {"shutdown_timeout": SAVING_SECONDS} if "shutdown_timeout" in known else {}
-
-
-def end_with_parent(parent_alive: Callable[[], bool]) -> None:
-    """Ends this process some seconds after its parent, whatever it waits for by then.
-
-    For the process that starts ranks, as torchrun would give those of an orphan half a minute, and
-    for ranks, which cannot see a signal while they wait for an accelerator.
-    """
-    while parent_alive():
-        time.sleep(0.5)
-    time.sleep(ORPHANED_SECONDS)
-    os._exit(EXIT_INTERRUPTED)
 
 
 def _cause(failed: ChildFailedError, told: Path) -> str:

@@ -106,22 +106,23 @@ def declared(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, Rule]]:
             yield full, parameter, rule
 
 
-def initial_values(model: nn.Module, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    """Every parameter with the values of its rule, drawn one by one in fp32 on the CPU."""
+@torch.no_grad()
+def initialise(
+    model: nn.Module,
+    seed: int,
+    part: Callable[[nn.Parameter, Tensor], Tensor] = lambda parameter, values: values,
+) -> None:
+    """Fills every parameter by its rule. Drawn one by one in fp32 on the CPU, cast and moved.
+
+    `part` takes what is held here of the values, where that is not all.
+    """
     for full, parameter, rule in declared(model):
         prefix = full.rpartition(".")[0]
         drawn = [
             init(torch.Size((rows, *parameter.shape[1:])), _generator(seed, f"{prefix}.{part}"))
             for part, (rows, init) in rule.parts.items()
         ]
-        yield parameter, torch.cat(drawn)
-
-
-@torch.no_grad()
-def initialise(model: nn.Module, seed: int) -> None:
-    """Fills every parameter by its rule, cast and moved to where it lives."""
-    for parameter, values in initial_values(model, seed):
-        parameter.copy_(values)
+        parameter.copy_(part(parameter, torch.cat(drawn)))
 
 
 def _generator(seed: int, name: str) -> torch.Generator:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from threading import Thread
 
 import psutil
 
-from depthbench.errors import InputError
+from depthbench.errors import EXIT_INTERRUPTED, InputError
 from depthbench.executors import Ended, Task
 
 _PARENT = "DEPTHBENCH_PARENT"
@@ -38,6 +39,22 @@ def watch_parent() -> Callable[[], bool]:
     if os.getppid() != parent:  # it died before the request
         os.kill(os.getpid(), signal.SIGTERM)
     return lambda: os.getppid() == parent
+
+
+@cache
+def end_with_parent(parent_alive: Callable[[], bool], seconds: float) -> None:
+    """Ends this process `seconds` after its parent, whatever it waits for by then.
+
+    It is asked to end at once, but sees that only between two steps, and these may be long.
+    """
+
+    def wait() -> None:
+        while parent_alive():
+            time.sleep(0.5)
+        time.sleep(seconds)
+        os._exit(EXIT_INTERRUPTED)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def guarded() -> dict[str, str]:

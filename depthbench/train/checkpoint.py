@@ -66,8 +66,6 @@ def save(
     tensors = _tensors(model, optimizer, with_moments=progress.step > 0)
     with _said(folder, tensors, world):
         if world.leads:
-            for left in folder.glob(".step-*.aside"):
-                _remove(left)
             aside.mkdir(parents=True)
         world.gathered(None)
         writer = HuggingFaceStorageWriter(str(aside), _files(tensors), save_distributed=True)
@@ -80,15 +78,14 @@ def save(
             document = {"progress": asdict(progress), "files": hashes}
             write_json(aside / PROGRESS, document | {"sha256": _digest(document)})
             sync_directory(aside)
-            if target.exists():  # whatever ends this process now, one of the two is whole
-                os.replace(target, folder / f".{target.name}.old.aside")
+            _remove(target)  # a damaged one, or none: nobody saves the same step twice
             os.replace(aside, target)
             sync_directory(folder)
     if world.leads:
         newest = _newest_first(folder)
         # Later ones were passed over as damaged: they must not take the place of sound ones.
         later = [path for path in newest if path > target]
-        for old in (*later, *newest[len(later) + KEPT :], *folder.glob(".step-*.aside")):
+        for old in (*later, *newest[len(later) + KEPT :]):
             _remove(old)
 
 
@@ -103,8 +100,7 @@ def load_newest(
     Returns the progress and one warning for every damaged checkpoint passed over.
     """
     if world.leads:  # what a crash left; nobody else writes while the cell is locked
-        for aside in folder.glob(".step-*.aside"):
-            _remove(aside)
+        _clear(folder)
     warnings: list[str] = []
     for path in world.gathered(_newest_first(folder))[0]:
         damaged = _first(world.gathered(_damage(path, world)))
@@ -126,8 +122,7 @@ def _said(folder: Path, tensors: dict[str, Tensor], world: World) -> Iterator[No
         yield
     except (OSError, CheckpointException) as error:
         if world.leads:
-            for aside in folder.glob(".step-*.aside"):
-                _remove(aside)
+            _clear(folder)
         reason = _reason(error)
         raise not_written("checkpoint", folder, tensors.values(), reason) from error
 
@@ -237,6 +232,12 @@ def _restore(
             count = torch.tensor(float(progress.step), device=parameter.device)
             optimizer.state[parameter]["step"] = count
     return progress
+
+
+def _clear(folder: Path) -> None:
+    """Removes what was not written to its end."""
+    for aside in folder.glob(".step-*.aside"):
+        _remove(aside)
 
 
 def _remove(path: Path) -> None:

@@ -16,7 +16,7 @@ from depthbench.model.build import lay_out_model
 from depthbench.model.decoder import Block, LanguageModel
 from depthbench.model.speed import compile_parts
 from depthbench.train.ranks import World
-from residuals.parameters import initial_values
+from residuals import initialise
 
 
 class Objective(nn.Module):
@@ -99,7 +99,7 @@ def trainee(config: CellConfig, world: World) -> Trainee:
     if world.num > 1 and config.ranks.mode == "fsdp":
         _shard(objective, device, world)
     model.to_empty(device=device)
-    _fill(model, config.seed)
+    initialise(model, config.seed, _own)
     if config.compile is True:
         model.compile(dynamic=False)
     if world.num > 1 and config.ranks.mode == "ddp":
@@ -120,13 +120,10 @@ def _shard(objective: nn.Module, device: torch.device, world: World) -> None:
     fully_shard(objective, mesh=mesh)
 
 
-@torch.no_grad()
-def _fill(model: nn.Module, seed: int) -> None:
-    """One parameter at a time, so that no rank ever holds all of a sharded model."""
-    for parameter, values in initial_values(model, seed):
-        if isinstance(parameter, DTensor):
-            mesh, placements = parameter.device_mesh, parameter.placements
-            values = values.to(parameter.device, parameter.dtype)
-            # Every rank has drawn the same values and takes its part of them.
-            values = distribute_tensor(values, mesh, placements, src_data_rank=None)
-        parameter.copy_(values)
+def _own(parameter: nn.Parameter, values: Tensor) -> Tensor:
+    """This rank's part of the values: every rank has drawn the same, one parameter at a time."""
+    if not isinstance(parameter, DTensor):
+        return values
+    mesh, placements = parameter.device_mesh, parameter.placements
+    values = values.to(parameter.device, parameter.dtype)
+    return distribute_tensor(values, mesh, placements, src_data_rank=None)

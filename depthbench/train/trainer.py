@@ -106,10 +106,10 @@ def train(
 
     with Metrics(folder.metrics_path) if world.leads else nullcontext() as metrics:
         while progress.step < config.steps and not diverged:
-            due = time.monotonic() - last_saved >= checkpoint_seconds
-            stopping, saving = world.any(stop(), due)
             new = progress.step > begun_at
-            if (stopping and (new or not begun_at)) or (saving and new):
+            due = new and time.monotonic() - last_saved >= checkpoint_seconds
+            stopping, saving = world.any(stop(), due)
+            if saving or (stopping and (new or progress.step == 0)):
                 count_time(progress)
                 checkpoint.save(folder.checkpoints_path, *state, progress, world)
                 last_saved = time.monotonic()

@@ -95,6 +95,10 @@ def losses(folder: CellFolder) -> list[float]:
     return [record["loss"] for record in read_metrics(folder.metrics_path) if "loss" in record]
 
 
+def norms(folder: CellFolder) -> list[float]:
+    return [record["grad_norm"] for record in read_metrics(folder.metrics_path) if "loss" in record]
+
+
 def evaluation(folder: CellFolder) -> dict[str, Any]:
     """The last; each step has one, so that checkpoints are written right after it."""
     found = [r["evaluation"] for r in read_metrics(folder.metrics_path) if "evaluation" in r]
@@ -115,6 +119,8 @@ def test_losses_are_those_of_one_process(together, alone) -> None:
     for name, folder in together.items():
         assert len(losses(folder)) == STEPS, name
         assert losses(folder) == pytest.approx(losses(alone[name]), rel=1e-6), name
+        # AdamW hides the scale of gradients from losses.
+        assert norms(folder) == pytest.approx(norms(alone[name]), rel=1e-4), name
 
 
 def test_every_token_is_evaluated_once(together, alone) -> None:

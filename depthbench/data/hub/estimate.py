@@ -43,16 +43,6 @@ class Estimate:
     sample: Sample
     processes: int
 
-    def __str__(self) -> str:
-        download = f"{_size(self.download_bytes)} to download, " if self.download_bytes else ""
-        return (
-            f"{self.shards} shards, {download}{_size(self.text_bytes)} of text at "
-            f"{self.sample.bytes_per_token:.2f} bytes per token; tokenising takes about "
-            f"{_clock(self.seconds)} at {self.processes} × "
-            f"{self.sample.bytes_per_second / 1e6:.1f} MB/s; at most {_size(self.disk_bytes)} of "
-            "disk"
-        )
-
 
 def sample(corpus: HubCorpus, shard: Shard, encoder: Tokenizer, scratch: Path) -> Sample:
     """Reads the first documents of `shard`, on the hub only as much of it, and tokenises them.
@@ -154,16 +144,3 @@ def _check_bytes(
             f"the tokens of {corpus.options.tokenizer.repository} spell {found} bytes of a sample "
             f"that has {wanted}: it is no byte-level tokenizer, and bits per byte would be wrong"
         )
-
-
-def _size(num_bytes: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:,.1f} GB"
-
-
-def _clock(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
