@@ -1,8 +1,6 @@
 """The cell command: one training run on its folder, started by whoever likes to."""
 
-import os
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -31,7 +29,7 @@ from depthbench.folder import (
 from depthbench.ledger import ledger
 from depthbench.measure import StoppedError, check, layer_statistics, measure
 from depthbench.model.determinism import deterministic
-from depthbench.train.ranks import World, joined, leave, spread
+from depthbench.train.ranks import World, end, joined, leave, spread
 from depthbench.train.trainer import CHECKPOINT_SECONDS, Outcome, train
 from residuals import DesignError
 
@@ -75,14 +73,16 @@ def main(
     stop.install()
     try:
         with joined(config.device) as world, folder.lock() if world.leads else nullcontext():
-            if world.gathered(folder.finished)[0]:
-                return 0
-            code = _run(folder, config, stop, checkpoint_seconds, world)
+            code = 0
+            if not world.gathered(folder.finished)[0]:
+                code = _run(folder, config, stop, checkpoint_seconds, world)
     except Exception as error:  # before the cell began: no device, no lock
         launch.tell(str(error))
         raise
     # Whoever started the ranks takes an exit code for a crash, and reads the folder.
-    return 0 if code == EXIT_INTERRUPTED and launch.started_here() else code
+    if code == EXIT_INTERRUPTED and launch.started_here():
+        code = 0
+    return end(code) if world.num > 1 else code
 
 
 def _run(
@@ -118,10 +118,7 @@ def _run(
         if world.leads:
             _fail(folder, config, started, message)
         if world.num > 1:
-            # At once: to leave an accelerator's group in order is to wait for the others.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(EXIT_FAILED)
+            end(EXIT_FAILED)  # to leave an accelerator's group in order is to wait for the others
         return EXIT_FAILED
     result = _ended(config, folder, started, outcome, corpus.unigram_entropy, world.num)
     result["not_measured"] = missing

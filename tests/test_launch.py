@@ -37,6 +37,24 @@ class Faulty(PreLN):
         return super().finish(state)
 '''
 
+# Stands for threads of a sharded rank that abort it now and then.
+ABORTING = '''
+import atexit
+import os
+from residuals import register
+from residuals.pre_ln import PreLN
+
+if "RANK" in os.environ:
+    atexit.register(os.abort)
+
+@register
+class Aborting(PreLN):
+    """Pre-LN whose ranks abort when they end."""
+
+    name = "aborting"
+    title = "Aborting"
+'''
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
@@ -96,6 +114,15 @@ def training(folder: CellFolder, process: subprocess.Popen[bytes], step: int = 5
 
 def result(folder: CellFolder) -> dict[str, Any]:
     return dict(json.loads(folder.result_path.read_text()))
+
+
+def test_a_rank_that_has_done_its_work_cannot_fail_any_more(make, start, tmp_path) -> None:
+    plugin = tmp_path / "aborting.py"
+    plugin.write_text(ABORTING)
+    folder = make("aborting", ranks={"num": 2, "mode": "fsdp"})
+    assert start(folder, "--plugin", str(plugin)).wait(PATIENCE) == 0, folder.log_path.read_text()
+    assert result(folder)["status"] == "done"
+    assert "ended by signal" not in folder.log_path.read_text()
 
 
 def test_a_cell_starts_its_ranks_and_says_so(make, start) -> None:

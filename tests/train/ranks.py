@@ -10,7 +10,7 @@ from pathlib import Path
 from depthbench.data.pinned import open_pinned
 from depthbench.folder import CellFolder, find_cells
 from depthbench.train.parallel import trainee
-from depthbench.train.ranks import World, joined
+from depthbench.train.ranks import World, end, joined
 from depthbench.train.trainer import train
 from depthbench.train.weights import save_weights
 
@@ -37,3 +37,4 @@ if __name__ == "__main__":
     with joined("cpu") as world:
         for cell in find_cells(Path(root)):
             run(cell, world, int(stop_after[0]) if stop_after else None)
+    end(0)
