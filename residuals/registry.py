@@ -23,6 +23,7 @@ from residuals.errors import DesignError, unknown
 
 NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
 ENTRY_POINTS = "depthbench.residuals"
+PLUGIN = "residuals_plugin_"
 D = TypeVar("D", bound=Design)
 _designs: dict[tuple[str, int], type[Design]] = {}
 _broken: dict[str, str] = {}
@@ -49,7 +50,7 @@ def register(design: type[D]) -> type[D]:
         raise DesignError(f"design {design.name!r} has no docstring: name paper and equation in it")
     key = (design.name, design.version)
     known = _designs.get(key)
-    if known is not None and _origin(known) != _origin(design):
+    if known is not None and not _again(known, design):
         raise DesignError(
             f"design {design.name}@{design.version} is registered twice, by {_origin(known)} and "
             f"{_origin(design)}: rename one or raise its version"
@@ -60,6 +61,14 @@ def register(design: type[D]) -> type[D]:
 
 def _origin(design: type[Design]) -> str:
     return f"{design.__module__}.{design.__qualname__}"
+
+
+def _again(known: type[Design], design: type[Design]) -> bool:
+    """Whether a module that is executed again defines its class again, as notebooks do.
+
+    A file is taken out before it is loaded again, so what is met there stands twice in it.
+    """
+    return _origin(known) == _origin(design) and not known.__module__.startswith(PLUGIN)
 
 
 @cache
@@ -103,11 +112,13 @@ def load_plugin(path: Path | str) -> list[type[Design]]:
     if not file.is_file():
         raise DesignError(f"no design file at {file}: give the path of a Python file")
     # The name is a function of the path: loading a file again replaces its own designs only.
-    name = f"residuals_plugin_{sha256(str(file).encode()).hexdigest()[:12]}"
+    name = f"{PLUGIN}{sha256(str(file).encode()).hexdigest()[:12]}"
     spec = spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise DesignError(f"{file} is not a Python file: a design is one .py file")
     before = dict(_designs)
+    for key in [key for key, design in _designs.items() if design.__module__ == name]:
+        del _designs[key]
     module = module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses and the compiler look a module up
     try:

@@ -237,10 +237,27 @@ def test_file_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
     assert "early" not in residuals.names()
 
 
-def test_name_taken_twice_in_one_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", ["A", "B"])
+def test_name_taken_twice_in_one_file_is_refused(tmp_path: Path, second: str) -> None:
     one = '@register\nclass {0}(PreLN):\n    """Doc."""\n    name = "same"\n'
     with pytest.raises(residuals.DesignError, match="same@1"):
-        load(tmp_path, HEAD + one.format("A") + one.format("B"))
+        load(tmp_path, HEAD + one.format("A") + one.format(second))
+
+
+def test_what_a_file_no_longer_registers_is_gone(tmp_path: Path) -> None:
+    one = '@register\nclass {0}(PreLN):\n    """Doc."""\n    name = "{1}"\n'
+    load(tmp_path, HEAD + one.format("A", "kept") + one.format("B", "dropped"))
+    load(tmp_path, HEAD + one.format("A", "kept"))
+    assert "kept" in residuals.names()
+    assert "dropped" not in residuals.names()
+
+
+def test_a_file_that_became_faulty_keeps_what_it_had_registered(tmp_path: Path) -> None:
+    text = HEAD + '@register\nclass A(PreLN):\n    """Doc."""\n    name = "survivor"\n'
+    load(tmp_path, text)
+    with pytest.raises(residuals.DesignError, match="ZeroDivisionError"):
+        load(tmp_path, text + "1 / 0\n")
+    assert "survivor" in residuals.names()
 
 
 def test_loading_a_file_again_replaces_its_own_design(tmp_path: Path) -> None:
