@@ -21,7 +21,7 @@ PAGES = {
     "rows.md": rows.page,
     "command-line.md": commands.page,
 }
-PICTURES = {"images/loss_vs_aspect.svg": ROOT / "reports" / "quick" / "loss_vs_aspect.svg"}
+PICTURES = {"images/loss_vs_aspect.svg": ROOT / "reports" / "laptop" / "loss_vs_aspect.svg"}
 
 log = logging.getLogger("mkdocs.hooks.generate")
 _external: set[str] = set()

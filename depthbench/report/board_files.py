@@ -15,7 +15,7 @@ from depthbench.report.lines import Blank
 from depthbench.report.sections import Section
 from depthbench.report.series import Look, Series
 from depthbench.report.tables import interval
-from depthbench.report.values import signed
+from depthbench.report.values import rank_range, signed
 from depthbench.statistics import Estimate
 from depthbench.store import Record
 from depthbench.tables import ROWS_SCHEMA
@@ -28,7 +28,7 @@ _ESTIMATES = {
     "change": "change",
     "change_beyond": "change_beyond",
 }
-_WHOLE = ("section", "design_version", "rank", "rank_shared_by", "num_seeds")  # else 1.0
+_WHOLE = ("section", "design_version", "rank", "rank_worst", "num_seeds")  # else 1.0
 Boards = Sequence[tuple[Section, Entries]]
 
 
@@ -95,7 +95,7 @@ def _flat(
         "title": look.label,
         "family": look.family,
         "rank": standing.rank,
-        "rank_shared_by": standing.shared if standing.rank else None,
+        "rank_worst": standing.worst,
         "rank_reason": standing.why_unranked,
         "behind": "; ".join(looks[other].label for other in standing.behind),
     }
@@ -157,7 +157,7 @@ def _table(entries: Entries, looks: Mapping[Series, Look]) -> Iterator[str]:
             reasons[label] = standing.why_unranked or "not known"
         speed = entry.costs["tokens_per_second"]
         cells = (
-            "—" if standing.rank is None else f"{standing.rank}{'=' * (standing.shared > 1)}",
+            "—" if standing.rank is None else rank_range(standing.rank, standing.worst),
             label,
             _with_interval(standing.difference),
             _with_interval(standing.slope),
@@ -173,7 +173,7 @@ def _table(entries: Entries, looks: Mapping[Series, Look]) -> Iterator[str]:
     shapes = ", ".join(shape.label for shape in board.ladder) or "no shape"
     yield (
         f"Mean over {shapes}, 95 % intervals. Below zero a design is better than Pre-LN, and depth "
-        "helps. = marks a shared rank."
+        "helps. Ranks run from the first to the last that noise leaves open."
     )
     same = set(reasons.values())
     if len(same) == 1 and len(reasons) > 1:

@@ -75,7 +75,11 @@ def _apart(report: NoiseReport, looks: Mapping[Series, Look]) -> str:
     places = [ShapeKey(shape.layers, shape.d_model).label for shape in report.shapes_apart]
     if not names and not places:
         return ""
-    return f" {joined([*names, *places])} scatter more and are judged by their own runs."
+    several = len(names) + len(places) > 1
+    what = "scatter more and are" if several else "scatters more and is"
+    return (
+        f" {joined([*names, *places])} {what} judged by {'their' if several else 'its'} own runs."
+    )
 
 
 def _null_check(board: Board) -> str:

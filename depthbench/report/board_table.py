@@ -8,7 +8,7 @@ from depthbench.report.domains import title_of
 from depthbench.report.entries import COST_NAMES, Entries, Entry, Number
 from depthbench.report.lines import Blank
 from depthbench.report.series import Look, Series
-from depthbench.report.tables import DESIGN, Column, Row, estimate_value
+from depthbench.report.tables import DESIGN, Column, Row, estimate_value, rank_value
 from depthbench.report.values import MINUS, Footnotes, Value, count, joined, shortened
 from depthbench.statistics import Estimate
 
@@ -16,8 +16,9 @@ _INTERVAL = "Below it the 95 % interval"
 RANK = Column(
     "Rank",
     "One plus the number of designs that are better beyond noise: whose paired difference stays "
-    "below zero when all pairs are tested together (Holm, 5 %). Designs that nothing tells apart "
-    "share a rank. A diverged run ranks a design below all without one.",
+    "below zero when all pairs are tested together (Holm, 5 %); after the dash the last rank that "
+    "noise leaves open. So designs that nothing tells apart share the first, and noisy runs make a "
+    "long range. A diverged run ranks a design below all without one.",
 )
 FAMILY = Column(
     "Family", "Kind of rule: baseline, norm and scaling, streams, cross-layer access.", False, True
@@ -147,8 +148,7 @@ def _rank(entry: Entry, looks: Mapping[Series, Look], notes: Footnotes) -> Value
         return notes.blank(standing.why_unranked or "not known")
     behind = joined(looks[series].label for series in standing.behind)
     title = f"behind {behind}" if behind else "nothing is better beyond noise"
-    below = f"shared by {standing.shared}" if standing.shared > 1 else ""
-    return Value(str(standing.rank), title, below=below, order=standing.rank)
+    return rank_value(standing.rank, standing.worst, title)
 
 
 def _scale(found: Sequence[Estimate]) -> float:

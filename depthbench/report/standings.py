@@ -17,7 +17,7 @@ _FATES = ("diverged", "done")  # of two outcomes of one seed the worse counts
 
 @dataclass(frozen=True)
 class Standing:
-    """One design. `shared`: designs of its rank, itself included; `behind`: those that are better.
+    """One design. `worst`: the last rank that noise leaves open; `behind`: those that are better.
 
     `depth` is over the section's ladder; its slope is that of `DepthBenefit` turned round: per
     halving of the aspect ratio, so that below zero depth helps, as it is for the change.
@@ -25,7 +25,7 @@ class Standing:
 
     series: Series
     rank: int | None
-    shared: int
+    worst: int | None
     behind: tuple[Series, ...]
     why_unranked: str | None
     difference: Estimate
@@ -77,11 +77,6 @@ def board_of(best: Best, lines: Sequence[Line]) -> Board:
     ]
     if analysis.noise.run is None:
         standings = [_without_rank(standing) for standing in standings]
-    numbers = [standing.rank for standing in standings if standing.rank is not None]
-    standings = [
-        replace(standing, shared=numbers.count(standing.rank)) if standing.rank else standing
-        for standing in standings
-    ]
     ladder = tuple(ShapeKey(shape.layers, shape.d_model) for shape in analysis.ladder)
     cells = _cells(analysis, ranked)
     return Board(sorted(standings, key=_order), analysis, ranked, ladder, cells)
@@ -93,21 +88,27 @@ def _cells(analysis: Analysis, ranked: Analysis) -> dict[tuple[Series, ShapeKey]
     for cell in analysis.cells:
         place = places.get((cell.design, cell.shape))
         if place is None:
-            cell = replace(cell, rank=None, rank_reason=AT_EDGE_LINE)
+            cell = _unranked(cell, AT_EDGE_LINE)
         elif analysis.noise.run is None:
-            cell = replace(cell, rank=None, rank_reason=place.rank_reason or NO_NOISE)
+            cell = _unranked(cell, place.rank_reason or NO_NOISE)
         else:
-            cell = replace(cell, rank=place.rank, rank_reason=place.rank_reason)
+            cell = replace(
+                cell, rank=place.rank, rank_worst=place.rank_worst, rank_reason=place.rank_reason
+            )
         owner, shape = cell.design, cell.shape
         series = Series(owner.design, owner.version, owner.options)
         found[series, ShapeKey(shape.layers, shape.d_model)] = cell
     return found
 
 
+def _unranked(cell: CellResult, why: str) -> CellResult:
+    return replace(cell, rank=None, rank_worst=None, rank_reason=why)
+
+
 def _without_rank(standing: Standing) -> Standing:
     """Where the noise is not known, not even a run that diverged gives a place among the others."""
     why = standing.why_unranked or NO_NOISE
-    return replace(standing, rank=None, behind=(), why_unranked=why)
+    return replace(standing, rank=None, worst=None, behind=(), why_unranked=why)
 
 
 def counted(line: Line) -> list[Record]:
@@ -151,7 +152,7 @@ def _standing(
     return Standing(
         series=series,
         rank=place.rank if place else None,
-        shared=1,
+        worst=place.rank_worst if place else None,
         behind=tuple(Series(d.design, d.version, d.options) for d in place.behind) if place else (),
         why_unranked=why,
         difference=result.difference,

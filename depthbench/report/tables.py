@@ -17,7 +17,7 @@ from depthbench.report.lines import (
     status_text,
 )
 from depthbench.report.series import Look, Series
-from depthbench.report.values import Footnotes, Value, count, mean_text, signed
+from depthbench.report.values import Footnotes, Value, count, mean_text, rank_range, signed
 from depthbench.statistics import CellResult, Estimate
 
 NO_LEDGER = "the run ended, or has not come, to where its ledger is written"
@@ -55,8 +55,8 @@ LINE_COLUMNS = (
     Column("Shape", "Decoder blocks (L) and model width (d).", False, True),
     Column(
         "Rank",
-        "Among the designs at this shape, as the leaderboard's: designs that nothing tells apart "
-        "share one. All pairs at all shapes are tested together (Holm, 2 %).",
+        "Among the designs at this shape, as the leaderboard's: from the first to the last that "
+        "noise leaves open. All pairs at all shapes are tested together (Holm, 2 %).",
     ),
     Column("Aspect", "Aspect ratio, d_model / layers. Smaller is deeper and narrower."),
     Column("Parameters", "All parameters, with embedding and head."),
@@ -135,12 +135,17 @@ def links(line: Line, cells: Cells, notes: Footnotes) -> Value:
     return Value("", links=tuple((f"#{c.anchor}", f"seed {c.record['seed']}") for c in found))
 
 
+def rank_value(rank: int, worst: int | None, title: str = "") -> Value:
+    """The ranks that noise leaves open, in the order of the first, then of the last."""
+    return Value(rank_range(rank, worst), title, order=rank + (worst or rank) / 1e6)
+
+
 def _rank_value(found: CellResult | None, notes: Footnotes) -> Value:
     if found is None:
         return notes.blank(OTHER_RATE)
     if found.rank is None:
         return notes.blank(found.rank_reason or NO_RESULT)
-    return Value(str(found.rank), order=found.rank)
+    return rank_value(found.rank, found.rank_worst)
 
 
 def _with_interval(value: Value, found: CellResult | None) -> Value:

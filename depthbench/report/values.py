@@ -118,6 +118,11 @@ def _bounds(values: Iterable[float]) -> tuple[float, float]:
     return min(known), max(known)
 
 
+def rank_range(rank: int, worst: int | None) -> str:
+    """The first and the last rank that noise leaves open, or the only one."""
+    return f"{rank}–{worst}" if worst is not None and worst != rank else str(rank)
+
+
 def joined(names: Iterable[str]) -> str:
     """`a, b and c`."""
     *first, last = list(names) or [""]

@@ -32,6 +32,7 @@ class CellResult:
     runs: Cell
     difference: Estimate
     rank: int | None
+    rank_worst: int | None
     behind: tuple[DesignKey, ...]
     rank_reason: str | None
 
@@ -43,6 +44,7 @@ class DesignResult:
     design: DesignKey
     difference: Estimate
     rank: int | None
+    rank_worst: int | None
     behind: tuple[DesignKey, ...]
     rank_reason: str | None
     depth: DepthBenefit
@@ -121,6 +123,7 @@ def _cells(noise: Noise, shape: int, found: list[Rank]) -> list[CellResult]:
                 runs=grid.cell(design, shape),
                 difference=beyond,
                 rank=rank.rank,
+                rank_worst=rank.worst,
                 behind=tuple(grid.designs[d] for d in rank.behind),
                 rank_reason=rank.reason,
             )
@@ -135,7 +138,13 @@ def _designs(
     beyond = _beyond_baseline(noise, ladder)
     results = [
         DesignResult(
-            key, estimate, rank.rank, tuple(keys[d] for d in rank.behind), rank.reason, benefit
+            design=key,
+            difference=estimate,
+            rank=rank.rank,
+            rank_worst=rank.worst,
+            behind=tuple(keys[d] for d in rank.behind),
+            rank_reason=rank.reason,
+            depth=benefit,
         )
         for key, estimate, rank, benefit in zip(keys, beyond, found, depth, strict=True)
     ]

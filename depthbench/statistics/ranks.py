@@ -7,6 +7,9 @@ If all designs were one distribution, the chance of a split is at most 5 % for t
 ladder and 2 % for all shapes together, so 7 % for a whole matrix. The interval of one difference is
 not widened so, and may exclude zero where two designs share a rank.
 
+Ties do not chain: a design with noisy runs may be told apart from none, neither from the best nor
+from the worst, and then has the first rank. Its last possible place says so.
+
 A design with a diverged run at a shape is worse there than every design without one, whatever its
 other seeds did; among such designs the smaller share of diverged runs is better, then the later
 first divergence, and equal ones share a rank. A design without a run that ended, or of which no
@@ -29,9 +32,13 @@ _Fate = tuple[float, float]
 
 @dataclass(frozen=True)
 class Rank:
-    """`rank` is one plus the number of `behind`, indices of better designs; None has a reason."""
+    """`rank` is one plus the number of `behind`, indices of better designs; None has a reason.
+
+    `worst`: the number of ranked designs that are not worse, so the last place noise leaves open.
+    """
 
     rank: int | None
+    worst: int | None = None
     behind: tuple[int, ...] = ()
     reason: str | None = None
 
@@ -63,12 +70,21 @@ def ranks(noise: Noise, scopes: Sequence[Sequence[int]], alpha: float) -> list[l
         worse = _worse(a, b, fates[place][a], fates[place][b], found.get((place, a, b)), alpha)
         if worse is not None:
             behind[place][worse].add(a + b - worse)
+    return [_placed(*found) for found in zip(reasons, behind, strict=True)]
+
+
+def _placed(reasons: list[str | None], behind: list[set[int]]) -> list[Rank]:
+    """The ranks in one scope."""
+    num_ranked = reasons.count(None)
     return [
-        [
-            Rank(None, reason=why) if why else Rank(1 + len(better), tuple(sorted(better)))
-            for why, better in zip(reasons[place], behind[place], strict=True)
-        ]
-        for place in range(len(scopes))
+        Rank(None, reason=why)
+        if why
+        else Rank(
+            rank=1 + len(better),
+            worst=num_ranked - sum(design in others for others in behind),
+            behind=tuple(sorted(better)),
+        )
+        for design, (why, better) in enumerate(zip(reasons, behind, strict=True))
     ]
 
 

@@ -59,8 +59,8 @@ def board(records: list[Record]) -> Board:
 
 def test_designs_that_nothing_tells_apart_share_a_rank(record: Make) -> None:
     found = board(grid(record))
-    ranks = {s.series.design: (s.rank, s.shared) for s in found.standings}
-    assert ranks == {"hc": (1, 2), "mhc": (1, 2), "pre-ln": (3, 1), "lns": (4, 1)}
+    ranks = {s.series.design: (s.rank, s.worst) for s in found.standings}
+    assert ranks == {"hc": (1, 2), "mhc": (1, 2), "pre-ln": (3, 3), "lns": (4, 4)}
     assert [s.series.design for s in found.standings][2:] == ["pre-ln", "lns"]
     last = found.standings[-1]
     assert {series.design for series in last.behind} == {"hc", "mhc", "pre-ln"}

@@ -25,6 +25,31 @@ def test_ranks_count_the_better_designs() -> None:
     assert [rank.behind for rank in found] == [(1, 3), (), (1, 3), (), (0, 1, 2, 3)]
 
 
+def test_the_last_rank_counts_those_that_are_surely_worse() -> None:
+    """Six designs: two ahead, two in the middle, one last; d5 was not run and takes no place."""
+    loss = drawn(0, 5, 3, 3)
+    loss[[1, 3]] -= 1.0
+    loss[4] += 1.0
+    rows = [*rows_of(loss), row("d5", 0, 1, 0.1)]
+    [found] = ranks(noise_of(grid_of(rows)), [[0, 1, 2]], 0.05)
+    assert [(r.rank, r.worst) for r in found] == [
+        (3, 4),
+        (1, 2),
+        (3, 4),
+        (1, 2),
+        (5, 5),
+        (None, None),
+    ]
+
+
+def test_a_design_that_is_told_apart_from_none_may_have_any_rank() -> None:
+    loss = drawn(0, 5, 1, 3)
+    loss[:2] -= 1.0
+    loss[4] = [[-30.0, 0.0, 40.0]]  # the worst mean, of runs that lie anywhere
+    [found] = ranks(noise_of(grid_of(rows_of(loss))), [[0]], 0.05)
+    assert [(r.rank, r.worst) for r in found] == [(1, 3), (1, 3), (3, 5), (3, 5), (1, 5)]
+
+
 def test_all_pairs_of_all_scopes_are_one_family() -> None:
     # Differences 1, 3, 5, 7, 9 and 11: t = √6·6/3.742 = 3.93 on 5 degrees of freedom, p = 0.011.
     loss = np.zeros((2, 3, 6))
