@@ -66,6 +66,16 @@ def test_help_of_every_verb_needs_no_heavy_import() -> None:
     assert found.stdout.strip() == "[]", found.stderr
 
 
+def test_what_reads_results_does_not_import_what_spreads_a_model_over_ranks() -> None:
+    script = (
+        "import sys; import depthbench.report, depthbench.measure, depthbench.trained\n"
+        "print(sorted(m for m in sys.modules if m.startswith('torch.distributed.') and\n"
+        "             m.split('.')[2] in ('tensor', 'fsdp', 'checkpoint')))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert found.stdout.strip() == "[]", found.stderr
+
+
 def test_version() -> None:
     assert call("--version").output.strip() == __version__
 

@@ -20,7 +20,7 @@ from depthbench.model.decoder import build_decoder
 from depthbench.suite import load_suite
 from depthbench.train import trainer
 from depthbench.train.memory import activation_bytes
-from depthbench.train.parallel import alone
+from depthbench.train.objective import alone
 from tests.kit import cell_document, tiny_corpus
 from tests.residuals.kit import saved_bytes
 

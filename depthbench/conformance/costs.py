@@ -20,7 +20,7 @@ from depthbench.model import attention
 from depthbench.model.decoder import Decoder
 from depthbench.model.rotary import Rotary
 from depthbench.train.memory import activation_bytes
-from depthbench.train.parallel import alone
+from depthbench.train.objective import alone
 from residuals import State
 
 LENGTH = 48

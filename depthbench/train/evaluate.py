@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from depthbench.config import CellConfig
 from depthbench.data import Corpus
 from depthbench.errors import InputError
-from depthbench.train.parallel import Trainee
+from depthbench.train.objective import Trainee
 from depthbench.train.ranks import ALONE, World
 
 TOKENS_AT_ONCE = 2048

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from depthbench.config import CellConfig
-from depthbench.train.parallel import Trainee
+from depthbench.train.objective import Trainee
 
 
 def activation_bytes(trainee: Trainee, config: CellConfig) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 
 from depthbench.errors import InputError
@@ -74,6 +75,13 @@ def environment() -> World:
     """What `torchrun` says in the environment; alone where it says nothing."""
     rank, num, local = (int(os.environ.get(name, default)) for name, default in _VARIABLES)
     return World(rank, num, local)
+
+
+def whole(values: Tensor) -> Tensor:
+    """All of a tensor of which this rank may hold a part; then all ranks call it together."""
+    gather = getattr(values, "full_tensor", None)  # to ask for the class takes a second of imports
+    found: Tensor = gather() if gather else values
+    return found
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from depthbench.config import CellConfig, Measures
 from depthbench.data import Corpus, batch
@@ -26,6 +25,7 @@ from depthbench.train import checkpoint
 from depthbench.train.checkpoint import Progress
 from depthbench.train.evaluate import evaluate, windows_by_source
 from depthbench.train.memory import activation_bytes
+from depthbench.train.objective import Trainee
 from depthbench.train.optimizer import (
     assert_each_has_gradient,
     assert_each_once,
@@ -33,8 +33,8 @@ from depthbench.train.optimizer import (
     learning_rate,
     set_learning_rate,
 )
-from depthbench.train.parallel import Trainee, trainee
-from depthbench.train.ranks import ALONE, World
+from depthbench.train.parallel import trainee
+from depthbench.train.ranks import ALONE, World, whole
 from depthbench.train.weights import save_weights
 
 RECORDS = 100
@@ -150,7 +150,7 @@ def train(
     save_weights(folder.model_path, model, world)
     measures = measures or evaluate(subject, corpus, config, world)
     outcome = _outcome("done", config, progress, measures, world)
-    kept = activation_bytes(subject, config) if subject.whole else None
+    kept = None if subject.sharded else activation_bytes(subject, config)
     return replace(outcome, activation_bytes=kept)
 
 
@@ -184,7 +184,7 @@ def _step(
     if step == 0:
         assert_each_has_gradient(subject.model)
     norm = torch.nn.utils.clip_grad_norm_(subject.model.parameters(), config.optimizer.clip)
-    grad_norm = (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+    grad_norm = whole(norm).item()
     mean_loss = world.sums(loss.item())[0]
     if isfinite(mean_loss) and isfinite(grad_norm):
         optimizer.step()

@@ -6,11 +6,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from depthbench.errors import CheckpointError
 from depthbench.folder import replacing
-from depthbench.train.ranks import ALONE, World
+from depthbench.train.ranks import ALONE, World, whole
 from depthbench.train.room import not_written
 
 
@@ -19,19 +18,17 @@ def save_weights(path: Path, model: nn.Module, world: World = ALONE) -> None:
 
     Raises `CheckpointError` if they cannot be written.
     """
-    whole: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
-        values = parameter.detach()
-        if isinstance(values, DTensor):
-            values = values.full_tensor()
+        values = whole(parameter.detach())
         if world.leads:
-            whole[name] = values.cpu().contiguous()
+            tensors[name] = values.cpu().contiguous()
     if world.leads:
         try:
             with replacing(path) as aside:
-                save_file(whole, aside)
+                save_file(tensors, aside)
         except (OSError, SafetensorError) as error:
-            raise not_written("weights", path.parent, whole.values(), str(error)) from error
+            raise not_written("weights", path.parent, tensors.values(), str(error)) from error
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

@@ -18,7 +18,7 @@ from depthbench.folder import CellFolder
 from depthbench.model.decoder import build_decoder
 from depthbench.probes.run import probe_windows
 from depthbench.train.evaluate import evaluate
-from depthbench.train.parallel import alone
+from depthbench.train.objective import alone
 from depthbench.trained import TrainedCell, open_trained
 from tests.residuals.kit import perturb
 

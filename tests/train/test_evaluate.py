@@ -14,7 +14,7 @@ from depthbench.errors import InputError
 from depthbench.model.decoder import Decoder, build_decoder
 from depthbench.train import evaluate as module
 from depthbench.train.evaluate import evaluate, windows_by_source
-from depthbench.train.parallel import alone
+from depthbench.train.objective import alone
 
 VOCAB = 300
 

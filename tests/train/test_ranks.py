@@ -17,7 +17,7 @@ from depthbench.data import Corpus
 from depthbench.folder import CellFolder, read_metrics
 from depthbench.model.build import build_model
 from depthbench.train.evaluate import evaluate
-from depthbench.train.parallel import alone as of_one
+from depthbench.train.objective import alone as of_one
 from depthbench.train.ranks import World
 from depthbench.train.trainer import micro_batches, train
 from depthbench.train.weights import load_weights

@@ -18,7 +18,8 @@ from depthbench.errors import InputError
 from depthbench.folder import CellFolder, read_metrics
 from depthbench.model.decoder import build_decoder
 from depthbench.train import trainer
-from depthbench.train.parallel import Trainee, trainee
+from depthbench.train.objective import Trainee
+from depthbench.train.parallel import trainee
 from depthbench.train.trainer import train
 from residuals import DesignError, load_plugin, registry
 
