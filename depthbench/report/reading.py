@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from depthbench.report.lines import (
     IS_REFERENCE,
@@ -84,7 +84,7 @@ def by_seeds(done: Sequence[Line]) -> Yardstick | None:
         return None
     num_seeds = min(len(line.done) for line in done)
     variance = sum((s.n - 1) * (s.sd or 0.0) ** 2 for s in spreads) / dof
-    bound = stats.t.ppf(0.975, dof) * np.sqrt(2 * variance / num_seeds)
+    bound = special.stdtrit(dof, 0.975) * np.sqrt(2 * variance / num_seeds)
     return Yardstick(float(bound), "seeds", num_seeds)
 
 
@@ -110,8 +110,8 @@ def _unevenness(best: Best) -> float | None:
     residuals_DS = losses_DS - losses_DS @ basis @ basis.T
     residuals_DS -= residuals_DS.mean(axis=0)
     squares = (residuals_DS**2).sum(axis=1) * num_designs / (num_designs - 1)
-    variance = np.quantile(squares, 0.75) / stats.chi2.ppf(0.75, dof)
-    return float(stats.t.ppf(0.975, (num_designs - 1) * dof) * np.sqrt(2 * variance))
+    variance = np.quantile(squares, 0.75) / special.chdtri(dof, 0.25)
+    return float(special.stdtrit((num_designs - 1) * dof, 0.975) * np.sqrt(2 * variance))
 
 
 Verdict = Literal["falls", "no readable change", "rises", "no answer"]

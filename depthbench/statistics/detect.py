@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from depthbench.statistics.estimates import Estimate
 from depthbench.statistics.grid import DesignKey, Shape
@@ -48,10 +48,10 @@ def smallest_detectable(
     of t' with `dof` degrees of freedom (Cohen 1988, §2.4; the other tail is below 1e-4); with many
     of them that is (z_{1−α/2} + z_power)·standard_error.
     """
-    critical = float(stats.t.ppf(1 - alpha / 2, dof))
+    critical = float(special.stdtrit(dof, 1 - alpha / 2))
 
     def missing(noncentrality: float) -> float:
-        return float(stats.nct.sf(critical, dof, noncentrality)) - power
+        return 1.0 - float(special.nctdtr(dof, noncentrality, critical)) - power
 
     return standard_error * float(optimize.brentq(missing, 0.0, 1.5 * critical + 5, xtol=1e-10))
 
@@ -95,7 +95,7 @@ def null_check(noise: Noise) -> Estimate:
     if num < 2 or np.ptp(differences) == 0:
         return Estimate(num=num, reason="needs two pairs of baseline seeds at a shape")
     mean, se = float(np.mean(differences)), float(np.std(differences, ddof=1) / np.sqrt(num))
-    half = float(stats.t.ppf(0.975, num - 1)) * se
-    p = float(2 * stats.t.sf(abs(mean) / se, num - 1))
+    half = float(special.stdtrit(num - 1, 0.975)) * se
+    p = float(2 * special.stdtr(num - 1, -abs(mean) / se))
     source = "pairs of baseline seeds"
     return Estimate(mean, mean - half, mean + half, p, None, num, float(num - 1), source)
